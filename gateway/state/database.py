@@ -75,7 +75,7 @@ class StateDatabase:
         return self.connection.path is not None and not self.connection.problem
 
     async def run(self, work: Work[T], *, durable: bool = False) -> T:
-        """Run a transaction and return its result. With `durable`, raise NotDurableError if the file fails."""
+        """Run a transaction and return its result. With `durable`, raise NotStoredError if the file fails."""
         answer: asyncio.Future[T] = self._loop.create_future()
         self._put(Transaction(work, durable=durable, answer=answer))
         return await answer

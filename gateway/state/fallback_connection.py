@@ -33,8 +33,8 @@ Work = Callable[[sqlite3.Connection], T]
 """A function that reads and writes rows. It can run twice if the file fails, so it must have no other effects."""
 
 
-class NotDurableError(Exception):
-    """The state file cannot be written. The message contains the reason."""
+class NotStoredError(Exception):
+    """A record that must be durable cannot be stored. The message contains the reason."""
 
 
 class SqliteStatement(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ class FallbackConnection:
                 return
         for job in jobs:
             # The fault has rolled back the whole transaction, so all jobs run again.
-            job.finish(None, NotDurableError(self.problem or "no state directory") if job.durable else None)
+            job.finish(None, NotStoredError(self.problem or "no state directory") if job.durable else None)
         others = [job for job in jobs if not job.durable]
         try:
             if others:

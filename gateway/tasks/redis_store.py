@@ -15,8 +15,9 @@ import msgspec
 import structlog
 
 from gateway.errors import StoreUnavailableError
+from gateway.state.fallback_connection import NotStoredError
 from gateway.state.replica import Replica
-from gateway.tasks.store import NotStoredError, readable
+from gateway.tasks.store import readable
 from gateway.tasks.task import Task, TaskStatus, encode_task, read_task
 
 log: Final = structlog.get_logger(__name__)

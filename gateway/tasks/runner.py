@@ -18,7 +18,8 @@ from gateway.config.models.server import TaskLimits
 from gateway.errors import OverLimitError, StoreUnavailableError
 from gateway.events import Events
 from gateway.json_types import Json
-from gateway.tasks.store import NotStoredError, TaskStore
+from gateway.state.fallback_connection import NotStoredError
+from gateway.tasks.store import TaskStore
 from gateway.tasks.task import STOPPED, Ending, Task, TaskRun, TaskStatus, ended, failed, left_behind
 
 log: Final = structlog.get_logger(__name__)

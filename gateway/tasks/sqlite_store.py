@@ -7,11 +7,11 @@ from typing import Final
 
 from gateway.bounded_map import BoundedMap
 from gateway.state.database import StateDatabase
-from gateway.state.fallback_connection import NotDurableError, SqliteStatement
+from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.sqlite_file import Schema
 from gateway.state.state import DaemonState
 from gateway.tasks.redis_store import RedisTaskStore
-from gateway.tasks.store import MemoryTaskStore, NotStoredError, TaskStore, readable
+from gateway.tasks.store import MemoryTaskStore, TaskStore, readable
 from gateway.tasks.task import UNFINISHED, Task, encode_task, read_task
 
 TASKS: Final = Schema(
@@ -53,11 +53,8 @@ class SqliteTaskStore:
     async def add(self, task: Task) -> None:
         encoded = encode_task(task)
         row = (task.id, task.version, task.status, task.created, task.expires, encoded)
-        try:
-            # ext-tasks, "Task Creation": a task must be durable before the response.
-            await self._database.run(SqliteStatement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
-        except NotDurableError as error:
-            raise NotStoredError(str(error)) from error
+        # ext-tasks, "Task Creation": a task must be durable before the response.
+        await self._database.run(SqliteStatement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
         self._counts[task.status] += 1
         self._remember(task.id, encoded)
 

@@ -12,16 +12,13 @@ from typing import Final, Protocol
 
 import structlog
 
+from gateway.state.fallback_connection import NotStoredError
 from gateway.tasks.task import Task, decode_task, encode_task, read_task
 
 log: Final = structlog.get_logger(__name__)
 
 MAX_BYTES: Final = 256 * 2**20
 """When stored tasks reach this total size, no more tasks are created."""
-
-
-class NotStoredError(Exception):
-    """Raised if a task cannot be stored. The message contains the reason."""
 
 
 class TaskStore(Protocol):
@@ -97,7 +94,7 @@ class MemoryTaskStore:
         return True
 
     async def remove(self, task_id: str) -> None:
-        self._remove(task_id)
+        self._count(self._tasks.pop(task_id, None), -1)
 
     async def watch(self, task_id: str) -> None:
         pass
@@ -114,7 +111,8 @@ class MemoryTaskStore:
         while self._expiries and self._expiries[0][0] <= now:
             _, task_id = heappop(self._expiries)
             # The heap may contain removed tasks.
-            if self._remove(task_id):
+            if task_id in self._tasks:
+                await self.remove(task_id)
                 expired.append(task_id)
         return expired
 
@@ -135,11 +133,6 @@ class MemoryTaskStore:
         self._count(self._tasks.get(task.id), -1)
         self._tasks[task.id] = encoded
         self._count(encoded, 1)
-
-    def _remove(self, task_id: str) -> bool:
-        encoded = self._tasks.pop(task_id, None)
-        self._count(encoded, -1)
-        return encoded is not None
 
     def _count(self, encoded: bytes | None, sign: int) -> None:
         if encoded is not None:

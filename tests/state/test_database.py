@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from gateway.state.database import StateDatabase
-from gateway.state.fallback_connection import NotDurableError, SqliteStatement
+from gateway.state.fallback_connection import NotStoredError, SqliteStatement
 from gateway.state.sqlite_file import Schema, open_file
 
 NOTES: Final = Schema(
@@ -181,7 +181,7 @@ async def test_full_disk_loses_no_rows(small_disk: Path) -> None:
         await note(database, "second", "x" * 65536)
         assert not database.is_durable
         assert "full" in database.connection.problem
-        with pytest.raises(NotDurableError, match="full"):
+        with pytest.raises(NotStoredError, match="full"):
             await note(database, "refused", durable=True)
         assert await names(database) == {"first", "second"}
         ballast.unlink()
@@ -233,7 +233,7 @@ async def test_deleted_file_is_recreated_with_its_rows(file: Path) -> None:
 
 async def test_durable_work_without_a_file_is_rejected() -> None:
     async with opened(None) as database:
-        with pytest.raises(NotDurableError):
+        with pytest.raises(NotStoredError):
             await note(database, "a", durable=True)
         assert await names(database) == set()
 

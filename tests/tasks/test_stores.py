@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.access.identity import ANONYMOUS
-from gateway.state.fallback_connection import SqliteStatement
+from gateway.state.fallback_connection import NotStoredError, SqliteStatement
 from gateway.state.replica import Replica
 from gateway.state.state import DaemonState
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.sqlite_store import TASKS, SqliteTaskStore, open_task_store
-from gateway.tasks.store import MemoryTaskStore, NotStoredError, TaskStore
+from gateway.tasks.store import MemoryTaskStore, TaskStore
 from gateway.tasks.task import Task, TaskCaller, TaskStatus
 from tests.redis_server import redis_server
 

@@ -4,7 +4,7 @@ from typing import Final
 
 import structlog
 
-from gateway.catalog.primitives import Tool
+from gateway.catalog.primitives import TaskRules, Tool
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ArgumentsError, ErrorCode, ExecutionError, MissingCapabilityError, OverLimitError, RpcError
 from gateway.executors.invocation import ToolResult
@@ -14,6 +14,7 @@ from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import check_access, check_client
 from gateway.protocol.call.tool_run import prepared_arguments, run_tool
 from gateway.protocol.tasks import task_call
+from gateway.protocol.tasks.wire import declares_tasks, missing_extension
 from gateway.wire import headers, jsonrpc
 from gateway.wire.revisions import Era
 
@@ -38,7 +39,7 @@ async def call_tool(call: Call) -> JsonObject:
         headers.check_parameters(tool.header_parameters, arguments, call.caller.headers)
     try:
         check_client(tool, call)
-        may_be_task = tool.task is not None and task_call.accepts_task(call, tool.task)
+        may_be_task = tool.task is not None and _accepts_task(call, tool.task)
         prepared = await prepared_arguments(tool, arguments, call)
         if may_be_task and tool.task is not None:
             answer = await task_call.answer(call, tool, tool.task, prepared)
@@ -55,6 +56,15 @@ async def call_tool(call: Call) -> JsonObject:
         _log(error, tool)
         result = _failure(call.catalog.sanitizer.text(str(error)))
     return results.tool_result(result, call.revision)
+
+
+def _accepts_task(call: Call, rules: TaskRules) -> bool:
+    """Return whether a call can become a task. Raise MissingCapabilityError if a required task is unsupported."""
+    if declares_tasks(call.terms.capabilities, call.revision):
+        return True
+    if rules.is_required:
+        raise missing_extension()
+    return False
 
 
 def _unknown_tool(name: str, call: Call) -> RpcError:

@@ -350,15 +350,6 @@ def _ttl_ms(rules: TaskRules, call: Call) -> int:
     return rules.ttl_ms if longest is None else min(rules.ttl_ms, round(longest.total_seconds() * 1000))
 
 
-def accepts_task(call: Call, rules: TaskRules) -> bool:
-    """Return whether a call can become a task. Raise MissingCapabilityError if a required task is unsupported."""
-    if wire.declares_tasks(call.terms.capabilities, call.revision):
-        return True
-    if rules.is_required:
-        raise wire.missing_extension()
-    return False
-
-
 async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
     """Return a task or the result of the call. Return None if tasks are unavailable but not required.
 

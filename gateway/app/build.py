@@ -38,7 +38,6 @@ from gateway.console.api.catalog import CatalogApi
 from gateway.console.api.config import ConfigApi
 from gateway.console.api.mcp import McpApi
 from gateway.console.api.overview import overview, snippets
-from gateway.console.call_rates import CallRates
 from gateway.console.console import READ, Route, WebConsole
 from gateway.console.console_access import ConsoleAccess, printed_token
 from gateway.console.event_endpoint import EventEndpoint
@@ -46,7 +45,6 @@ from gateway.console.event_feed import EventFeed
 from gateway.console.recorded_calls import RecordedCalls
 from gateway.console.reload_history import ReloadHistory
 from gateway.console.responses import current_problems
-from gateway.console.session_cookie import SessionCookies
 from gateway.console.static_files import read_static_files
 from gateway.console.this_worker import AskOthers, OpenSessions, ThisWorker
 from gateway.events import Events, UpstreamResourceUpdated, WatchedResourcesChanged
@@ -117,7 +115,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     page = loaded.document.listen.console or (ConsolePage() if opens_console else None)
     calls, feed = None, EventFeed(worker=number)
     if page is not None:
-        calls = RecordedCalls(feed, rates=CallRates())
+        calls = RecordedCalls(feed)
         logs.subscribe(calls.heard)
     core = await _core(
         stack,
@@ -350,11 +348,12 @@ def _http_server(core: Core) -> HttpServer:
         pages=SignInPages(
             core.services.sign_ins,
             access=ConsoleAccess(
-                authenticator=authenticator,
+                authenticator,
                 scopes=frozenset(),
                 operators=OPERATORS,
                 token=printed_token(),
-                cookies=SessionCookies(state.keys, clock=state.clock),
+                keys=state.keys,
+                clock=state.clock,
             ),
             issuers=TokenEndpoint(
                 sender=replace(issuer_sender(core.services.http), max_redirects=0), redactor=Redactor()
@@ -423,11 +422,12 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         )
 
     access = ConsoleAccess(
-        authenticator=core.authenticator,
+        core.authenticator,
         scopes=frozenset(page.scopes),
         operators=OPERATORS,
         token=printed_token(shared_keys),
-        cookies=SessionCookies(core.state.keys, clock=core.state.clock),
+        keys=core.state.keys,
+        clock=core.state.clock,
     )
     routes: list[Route] = [("/overview", READ, show_overview)]
     for api in (activity, catalog, config, mcp):

@@ -119,7 +119,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
             return error_response(_NOT_OWN, request)
         if request.raw.method == "DELETE":
             response = no_content(request)
-            self.access.cookies.take(endpoint=request.client_endpoint, response=response)
+            self.access.take_cookie(request, response)
             return response
         return await self._sign_in(request)
 

@@ -1,7 +1,12 @@
-"""Authenticates console requests by a credential in a header or by the cookie of a sign-in.
+"""Authenticates console requests by a credential in a header or by the signed cookie of a sign-in.
 
 Threats handled here, and only here:
 
+- Forged cookies: cookies are signed with the daemon's keys, and signatures are compared in constant time.
+- Cookies sent to another listener or site: a cookie names the port of its listener and the URL of the daemon, because
+  browsers send cookies to every port of a host.
+- Stolen cookies: HttpOnly, SameSite=Strict and, over https, Secure with the prefix `__Host-` (RFC 6265bis §4.1.3).
+- Old cookies: every cookie expires.
 - Cross-site requests. `Sec-Fetch-Site` of a request with a cookie must not name another site, and unsafe methods need
   a custom header and the console's `Origin`. SameSite is not enough, because another port of a host is the same site.
 - Credentials and scopes that a reload removed. The console checks both again for every request.
@@ -22,8 +27,7 @@ from gateway.access.auth_error import AuthError, insufficient_scope, invalid_tok
 from gateway.access.authenticator import Authenticator, read_credential
 from gateway.access.identity import ANONYMOUS, Credential, Identity, network_of
 from gateway.bounded_map import BoundedMap
-from gateway.console.session_cookie import ConsoleSession, SessionCookies, cookie_name, place_of
-from gateway.state.keys import SigningKeys
+from gateway.state.keys import SignedTokens, SigningKeys
 from gateway.transports.errors import HttpError
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.host_and_origin import origin_of
@@ -35,6 +39,9 @@ WINDOW_SECONDS: Final = 60.0
 # The number of addresses is bounded, so that an attacker with many addresses cannot exhaust the memory.
 _MAX_ADDRESSES: Final = 4096
 _TOKEN_BYTES: Final = 32
+HOURS: Final = 12
+_MAX_COOKIE_BYTES: Final = 4096
+"""The cookie size that every browser must support (RFC 6265 §6.1)."""
 _READ: Final = frozenset({"GET", "HEAD"})
 _FOREIGN: Final = HttpError(
     status=403,
@@ -75,20 +82,41 @@ class FailedSignIns:
         self._failures.put(key, (count + 1, end), expires=end)
 
 
-class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
+class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
+    place: str
+    """The listener and the URL for which the cookie is valid. See `_place_of`."""
+    expires_at: float
+    """The expiry time in Unix seconds."""
+    identity: Identity | None = None
+    """The identity of the API key or access token, or None for a sign-in with the printed token."""
+    token: str = ""
+
+
+class ConsoleAccess:
     """Admits callers with `scopes` or `operators` if `auth` is configured, and otherwise clients with `token`."""
 
-    authenticator: Authenticator
-    scopes: frozenset[str]
-    operators: frozenset[str]
-    token: str
-    """The token that `printed_token` returned."""
-    cookies: SessionCookies
-    failures: FailedSignIns = msgspec.field(default_factory=FailedSignIns)
+    def __init__(  # noqa: PLR0913 - who is admitted, and what signs cookies
+        self,
+        authenticator: Authenticator,
+        *,
+        scopes: frozenset[str],
+        operators: frozenset[str],
+        token: str,
+        keys: SigningKeys,
+        clock: Callable[[], float],
+    ) -> None:
+        """`token` is the token that `printed_token` returned. `keys` sign the cookies."""
+        self.authenticator: Final = authenticator
+        self.token: Final = token
+        self._scopes: Final = scopes
+        self._operators: Final = operators
+        self._sessions: Final = SignedTokens(keys, ConsoleSession, purpose="console-session")
+        self._clock: Final = clock
+        self._failures: Final = FailedSignIns()
 
     def concerns(self, raw: web.Request, endpoint: ClientEndpoint) -> bool:
         """Return whether a request comes from a browser or has a credential for the console."""
-        if "Sec-Fetch-Site" in raw.headers or cookie_name(endpoint) in raw.cookies:
+        if "Sec-Fetch-Site" in raw.headers or _cookie_name(endpoint) in raw.cookies:
             return True
         has_credential = "Authorization" in raw.headers or "X-API-Key" in raw.headers
         return has_credential and (not self.authenticator.is_open or self._has_token(raw))
@@ -105,7 +133,9 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         if "Authorization" in raw.headers or "X-API-Key" in raw.headers:
             found = await self.by_header(request)
         else:
-            found = self._by_cookie(request)
+            found = self.of_cookie(request) or missing_credentials()
+            if isinstance(found, Identity) and not self.is_own(request):
+                return _FOREIGN
         return found if isinstance(found, AuthError | HttpError) else self.permitted(found)
 
     async def by_credential(self, text: str, *, address: str) -> Identity | AuthError | HttpError:
@@ -117,7 +147,7 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         """
         if self.authenticator.is_open and self._is_printed(text):
             return ANONYMOUS
-        if (seconds := self.failures.seconds_to_wait(address)) is not None:
+        if (seconds := self._failures.seconds_to_wait(address)) is not None:
             message = "Too many failed sign-ins from this address"
             return HttpError(status=429, message=message, headers={"Retry-After": str(seconds)})
         if self.authenticator.is_open:
@@ -126,16 +156,16 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         else:
             found = await self.authenticator.identify(authorization=[f"Bearer {text}"], api_key=())
         if isinstance(found, AuthError) and found.status in {400, 401}:
-            self.failures.add(address)
+            self._failures.add(address)
         return found
 
     def permitted(self, identity: Identity) -> Identity | AuthError:
         """Return the identity, or an error if it lacks the scopes (403) or is limited to a view (401)."""
         if not identity.may_enter(None):
             return invalid_token("The token is only valid for a view of this server")
-        if identity.holds(self.scopes) or identity.holds(self.operators):
+        if identity.holds(self._scopes) or identity.holds(self._operators):
             return identity
-        return insufficient_scope(self.scopes)
+        return insufficient_scope(self._scopes)
 
     def is_own(self, request: HttpRequest) -> bool:
         """Return whether the browser's headers show that a request comes from the console's own page."""
@@ -152,15 +182,26 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
             and origin_of(origin) in own_origins(request)
         )
 
-    def give_cookie(self, identity: Identity, request: HttpRequest, response: web.Response) -> bool:
-        """Sign the browser in. Return False if the cookie is too large for browsers."""
-        endpoint = request.client_endpoint
-        session = ConsoleSession(place=place_of(request.raw, endpoint), expires_at=self.cookies.expiry(identity))
-        if self.authenticator.is_open:
-            session = replace(session, token=self._digest)
-        else:
-            session = replace(session, identity=replace(identity, claims={}))
-        return self.cookies.give(session, endpoint=endpoint, response=response)
+    def give_cookie(self, identity: Identity, request: HttpRequest, response: web.StreamResponse) -> bool:
+        """Set the cookie on a response. Return False if the cookie is too large for browsers."""
+        is_open, now = self.authenticator.is_open, self._clock()
+        expires_at = session_end(identity, now=now)
+        value = self._sessions.sign(
+            ConsoleSession(
+                place=_place_of(request),
+                expires_at=expires_at,
+                identity=None if is_open else replace(identity, claims={}),
+                token=self._digest if is_open else "",
+            )
+        )
+        # The size in RFC 6265 §6.1 includes the name and attributes, so reserve 512 bytes for both.
+        if len(value) > _MAX_COOKIE_BYTES - 512:
+            return False
+        _set_cookie(value, request, response, seconds=int(expires_at - now))
+        return True
+
+    def take_cookie(self, request: HttpRequest, response: web.StreamResponse) -> None:
+        _set_cookie("", request, response, seconds=0)
 
     async def by_header(self, request: HttpRequest) -> Identity | AuthError | HttpError:
         fields = request.raw.headers
@@ -174,18 +215,14 @@ class ConsoleAccess(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def of_cookie(self, request: HttpRequest) -> Identity | None:
-        """Return the current identity of the request's cookie, without checking which page sent the request."""
-        session = self.cookies.read(request.raw, request.client_endpoint)
-        return None if session is None else self._renewed(session)
+        """Return the current identity of the request's cookie, or None if the cookie is missing or not valid.
 
-    def _by_cookie(self, request: HttpRequest) -> Identity | AuthError | HttpError:
-        identity = self.of_cookie(request)
-        if identity is None:
-            return missing_credentials()
-        return identity if self.is_own(request) else _FOREIGN
-
-    def _renewed(self, session: ConsoleSession) -> Identity | None:
-        """Return the current identity of a session, or None if a reload or a restart has ended it."""
+        A reload or a restart can end a session. This method does not check which page sent the request.
+        """
+        value = request.raw.cookies.get(_cookie_name(request.client_endpoint), "")
+        session = self._sessions.read(value) if len(value) <= _MAX_COOKIE_BYTES else None
+        if session is None or session.place != _place_of(request) or session.expires_at <= self._clock():
+            return None
         if self.authenticator.is_open:
             # Reject a cookie with an identity, which was issued while `auth` was configured.
             is_good = session.identity is None and session.token == self._digest
@@ -217,3 +254,40 @@ def own_origins(request: HttpRequest) -> set[str]:
     direct = f"{request.raw.scheme}://{request.raw.host}"
     # Behind a proxy, the page has the origin of the public URL. Otherwise, `Host` contains the origin of the page.
     return {origin_of(f"{scheme}://{rest.partition('/')[0]}"), origin_of(direct)} - {""}
+
+
+def session_end(identity: Identity, *, now: float) -> float:
+    end = now + HOURS * 3600
+    return end if identity.expires_at is None else min(end, identity.expires_at)
+
+
+def _set_cookie(value: str, request: HttpRequest, response: web.StreamResponse, *, seconds: int) -> None:
+    endpoint = request.client_endpoint
+    is_secure = _is_secure(endpoint)
+    response.set_cookie(
+        _cookie_name(endpoint),
+        value,
+        max_age=seconds,
+        # RFC 6265bis §4.1.3.2: `__Host-` requires the path /. A semicolon in the path would end the attribute.
+        path="/" if is_secure or ";" in endpoint.prefix else f"{endpoint.prefix}/-/",
+        secure=is_secure,
+        httponly=True,
+        samesite="Strict",
+    )
+
+
+def _cookie_name(endpoint: ClientEndpoint) -> str:
+    """Return a cookie name that is unique to the daemon's URL, because all ports of a host share their cookies."""
+    digest = hashlib.sha256(endpoint.base_url.encode()).hexdigest()[:8]
+    return f"{'__Host-' if _is_secure(endpoint) else ''}mcp-gateway-{digest}"
+
+
+def _place_of(request: HttpRequest) -> str:
+    """Return the listener's port or socket, and the client's URL of the daemon. A cookie is only valid for both."""
+    socket_name = request.raw.get_extra_info("sockname")
+    listener = socket_name[1] if isinstance(socket_name, tuple) else socket_name
+    return f"{listener} {request.client_endpoint.base_url}"
+
+
+def _is_secure(endpoint: ClientEndpoint) -> bool:
+    return endpoint.base_url.startswith("https:")

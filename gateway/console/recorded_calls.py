@@ -97,13 +97,12 @@ class RecordedCalls:
         self,
         feed: EventFeed,
         *,
-        rates: CallRates,
         max_calls: int = MAX_CALLS,
         max_bytes: int = MAX_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._feed: Final = feed
-        self.rates: Final = rates
+        self.rates: Final = CallRates()
         self._max_calls: Final = max_calls
         self._max_bytes: Final = max_bytes
         self._clock: Final = clock

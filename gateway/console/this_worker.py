@@ -101,7 +101,7 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
         concurrency, counts = self.dispatcher.concurrency, self.dispatcher.tasks.store.counts
         return {
             "state": self.health.state,
-            "problems": len(self.health.problems),
+            "problems": len(self.health.problems()),
             "generation": self.dispatcher.store.current.generation,
             "callsRunning": concurrency.running,
             "callsWaiting": concurrency.waiting,

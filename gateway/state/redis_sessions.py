@@ -22,7 +22,7 @@ from gateway.bounded_map import BoundedMap
 from gateway.errors import StoreUnavailableError
 from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection
-from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
+from gateway.state.session_store import SessionRecord
 
 log: Final = structlog.get_logger(__name__)
 
@@ -170,9 +170,7 @@ class RedisSessionStore:
             self._queue_write(nonce, record, before)
         return None
 
-    def save_soon(
-        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None:
+    def save_soon(self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord]) -> None:
         for nonce, record in records.items():
             self._writing.begin(self.save(nonce, record, before=before.get(nonce)), name=_WRITE)
 

@@ -6,7 +6,6 @@ A record is written when it changes, and occasionally after uses, but not for ev
 
 import time
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
@@ -41,9 +40,6 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Whether the session was ended, which invalidates its id."""
 
 
-NOTHING_BEFORE: Final[Mapping[str, SessionRecord]] = MappingProxyType({})
-
-
 class SessionStore(Protocol):
     """Stores session records by nonce, until they expire.
 
@@ -64,9 +60,7 @@ class SessionStore(Protocol):
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
         """Write a record and wait for the write. A record that ends the session is never replaced."""
 
-    def save_soon(
-        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None: ...
+    def save_soon(self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord]) -> None: ...
 
     def release(self, nonce: str) -> None:
         """Stop serving a session in this process."""

@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
-from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
+from gateway.state.session_store import SessionRecord
 from gateway.state.sqlite_file import Schema
 
 SESSIONS: Final = Schema(
@@ -51,9 +51,7 @@ class SqliteSessionStore:
         row = _row(nonce, record)
         await self._database.run(lambda connection: _write(connection, [row]))
 
-    def save_soon(
-        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None:
+    def save_soon(self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord]) -> None:
         del before
         rows = [_row(nonce, record) for nonce, record in records.items()]
         self._database.post(lambda connection: _write(connection, rows))

@@ -28,7 +28,7 @@ class Health:
             missing: Returns the required upstreams that are not connected. The gateway is not ready if one is missing.
             warnings: Returns further warnings, which do not affect readiness.
         """
-        self._problems: Final = problems
+        self.problems: Final = problems
         self._upstreams: Final = upstreams
         self._missing: Final = missing
         self._warnings: Final = warnings
@@ -47,11 +47,6 @@ class Health:
         return time.monotonic() - self._started
 
     @property
-    def problems(self) -> Sequence[str]:
-        """The masked problems that prevent the newest files from being served. The earlier files are still served."""
-        return self._problems()
-
-    @property
     def is_ready(self) -> bool:
         return self.state == "ready" and not self._missing()
 
@@ -64,7 +59,7 @@ class Health:
         # Load balancers that poll readiness are notified before connections are refused (`app/listeners.py`).
         self._asked_at = time.monotonic()
         missing = [f"the upstream {name} is required but unreachable" for name in self._missing()]
-        problems = [*self._problems(), *missing]
+        problems = [*self.problems(), *missing]
         readiness: dict[str, Json] = {"ready": self.is_ready, "state": self.state, "problems": problems}
         if warnings := [*self._unreachable(), *self._warnings()]:
             readiness["warnings"] = warnings

@@ -8,7 +8,6 @@ from typing import Final
 import aiohttp
 import pytest
 
-from gateway.console.call_rates import CallRates
 from gateway.console.event_feed import (
     CALLS_PER_SECOND,
     MAX_CALLS,
@@ -227,7 +226,7 @@ def run(calls: RecordedCalls, count: int) -> None:
 
 async def test_calls_are_sampled_and_the_others_are_counted() -> None:
     feed = EventFeed(clock=lambda: 1.0)
-    calls = RecordedCalls(feed, rates=CallRates())
+    calls = RecordedCalls(feed)
     with feed.watch() as watcher:
         run(calls, CALLS_PER_SECOND + 30)
         feed.tell_left_out()
@@ -240,7 +239,7 @@ async def test_calls_are_sampled_and_the_others_are_counted() -> None:
 async def test_queue_of_a_slow_watcher_is_bounded() -> None:
     seconds = 0.0
     feed = EventFeed(clock=lambda: seconds)
-    calls = RecordedCalls(feed, rates=CallRates())
+    calls = RecordedCalls(feed)
     with feed.watch() as watcher:
         for _ in range(100):
             seconds += 1

@@ -61,7 +61,7 @@ def run(calls: RecordedCalls, call: ObservedCall, *, response: bytes | None = b"
 
 
 def recorder(*, max_calls: int = MAX_CALLS, max_bytes: int = MAX_BYTES) -> RecordedCalls:
-    return RecordedCalls(EventFeed(), rates=CallRates(), max_calls=max_calls, max_bytes=max_bytes)
+    return RecordedCalls(EventFeed(), max_calls=max_calls, max_bytes=max_bytes)
 
 
 def names(calls: RecordedCalls, **query: str) -> list[str]:

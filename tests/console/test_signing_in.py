@@ -10,8 +10,14 @@ import aiohttp
 import pytest
 
 from gateway.access.identity import Identity
-from gateway.console.console_access import MAX_FAILURES, WINDOW_SECONDS, FailedSignIns, printed_token
-from gateway.console.session_cookie import HOURS, SessionCookies
+from gateway.console.console_access import (
+    HOURS,
+    MAX_FAILURES,
+    WINDOW_SECONDS,
+    FailedSignIns,
+    printed_token,
+    session_end,
+)
 from gateway.console.static_files import PAGE_POLICY
 from gateway.state.keys import random_keys
 from gateway.wire.revisions import LATEST_MODERN
@@ -261,8 +267,7 @@ async def test_daemon_without_console_has_only_the_admin_api(tmp_path: Path) -> 
     ],
 )
 def test_sign_in_expires(identity: Identity, seconds: float) -> None:
-    cookies = SessionCookies(random_keys(), clock=lambda: 1000.0)
-    assert cookies.expiry(identity) == 1000 + seconds
+    assert session_end(identity, now=1000.0) == 1000 + seconds
 
 
 def test_failed_sign_ins_of_an_address_are_limited_and_forgotten() -> None:

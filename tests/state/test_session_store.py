@@ -10,7 +10,7 @@ import pytest
 
 from gateway.state.redis_sessions import RedisSessionStore
 from gateway.state.replica import Replica
-from gateway.state.session_store import NOTHING_BEFORE, SessionRecord, SessionStore
+from gateway.state.session_store import SessionRecord, SessionStore
 from gateway.state.state import DaemonState
 from tests.redis_server import redis_server
 
@@ -58,9 +58,7 @@ class InTurn:
         await self._store.close()
         await self._store.save(nonce, record, before=before)
 
-    def save_soon(
-        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None:
+    def save_soon(self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord]) -> None:
         self._store.save_soon(records, before=before)
 
     def release(self, nonce: str) -> None:
@@ -83,12 +81,12 @@ def now() -> Now:
 
 async def test_saved_record_is_loaded(store: SessionStore) -> None:
     await store.save("a", RECORD)
-    store.save_soon({"b": RECORD, "c": SessionRecord(expires=150.0)})
+    store.save_soon({"b": RECORD, "c": SessionRecord(expires=150.0)}, before={})
     assert [await store.load(nonce) for nonce in "abcd"] == [RECORD, RECORD, SessionRecord(expires=150.0), None]
 
 
 async def test_last_saved_record_is_loaded(store: SessionStore) -> None:
-    store.save_soon({"a": RECORD})
+    store.save_soon({"a": RECORD}, before={})
     await store.save("a", SessionRecord(expires=300.0))
     assert await store.load("a") == SessionRecord(expires=300.0)
 
@@ -106,7 +104,7 @@ async def test_expired_record_is_forgotten(store: SessionStore, now: Now) -> Non
 async def test_end_of_a_session_is_not_overwritten(store: SessionStore) -> None:
     ended = SessionRecord(expires=200.0, is_ended=True)
     await store.save("a", ended)
-    store.save_soon({"a": RECORD})
+    store.save_soon({"a": RECORD}, before={})
     await store.save("a", RECORD)
     assert await store.load("a") == ended
 
@@ -134,7 +132,7 @@ async def test_constant_writes_do_not_delay_return_callbacks(tmp_path: Path, now
 
         async def write_on(nonce: str) -> None:
             while True:
-                replica.sessions.save_soon({nonce: RECORD})
+                replica.sessions.save_soon({nonce: RECORD}, before={})
                 await replica.store.command("PING")
 
         writing = [asyncio.create_task(write_on(str(number))) for number in range(20)]

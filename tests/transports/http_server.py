@@ -32,7 +32,7 @@ from gateway.net.clients import HttpClients
 from gateway.net.server_metadata import fetch_json, issuer_sender, post
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys, random_keys
-from gateway.state.session_store import NOTHING_BEFORE, SessionRecord, SteadyClock
+from gateway.state.session_store import SessionRecord, SteadyClock
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.transports.http.active_requests import ActiveRequests
@@ -339,11 +339,9 @@ class MemorySessionStore:
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
         del before
-        self.save_soon({nonce: record})
+        self.save_soon({nonce: record}, before={})
 
-    def save_soon(
-        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None:
+    def save_soon(self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord]) -> None:
         del before
         for nonce, record in records.items():
             if (known := self._records.get(nonce)) is None or not known.is_ended:

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.config.models.auth import Auth
 from gateway.state.keys import SigningKeys
-from gateway.state.session_store import NOTHING_BEFORE, SessionRecord
+from gateway.state.session_store import SessionRecord
 from gateway.state.state import DaemonState
 from gateway.transports.streamable_http.sessions import SessionPersistence
 from tests.transports.http_server import MemorySessionStore, RunningServer, call, http_server, legacy_request
@@ -152,9 +152,7 @@ class CountingStore(MemorySessionStore):
 
     writes = 0
 
-    def save_soon(
-        self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord] = NOTHING_BEFORE
-    ) -> None:
+    def save_soon(self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord]) -> None:
         self.writes += 1
         super().save_soon(records, before=before)
 

@@ -219,7 +219,7 @@ class Sessions:
         """End a session like `delete`, but without waiting for the store."""
         if (live := self._live.get(session_id)) is not None:
             self._close(session_id)
-            self._store.save_soon({live.nonce: self._record_end(live.nonce)})
+            self._store.save_soon({live.nonce: self._record_end(live.nonce)}, before={})
             if self._count is not None:
                 self._counting.begin(self._count.uncount(live.nonce), name="session count: remove")
 

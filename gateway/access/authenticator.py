@@ -1,22 +1,25 @@
 """Authenticates requests by API key or access token.
 
 Without `auth`, all requests are anonymous and have all scopes, and `reload.exposure` allows only loopback addresses.
+
+Threat: timing attacks. Digests of API keys are compared in constant time.
 """
 
+import hashlib
+import hmac
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from jmespath.exceptions import JMESPathError
 from msgspec.structs import replace
 
 from gateway.access.access_tokens import AccessTokens, normal_audience
-from gateway.access.api_keys import REALM, ApiKeys, check_api_keys
 from gateway.access.auth_error import AuthError, invalid_request, invalid_token, missing_credentials
 from gateway.access.claims import compile_claim
 from gateway.access.dpop import ProofRequest, ProofVerifier, thumbprint_of
-from gateway.access.identity import ANONYMOUS, Credential, Identity
+from gateway.access.identity import ANONYMOUS, API_KEY_REALM, Credential, Identity
 from gateway.access.introspection import Introspector, Post
 from gateway.access.issuer import Fetch
 from gateway.access.jose import FOREIGN_ISSUER, TokenError, is_installed, is_signed_token, read_header, read_issuer
@@ -25,7 +28,7 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.address import Address
-from gateway.config.models.auth import Auth, OAuth
+from gateway.config.models.auth import MIN_KEY_LENGTH, ApiKey, Auth, OAuth
 from gateway.distribution import install_command
 from gateway.json_types import JsonObject
 from gateway.state.used_request_states import UsedStates
@@ -38,6 +41,40 @@ _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
 """API keys can contain any visible ASCII character. RFC 6750 §2.1 allows fewer characters in tokens."""
 _BEARER: Final = "bearer"
 _DPOP: Final = "dpop"
+_SHOWN_DIGITS: Final = 16
+
+
+class ApiKeys:
+    def __init__(self, keys: Mapping[str, ApiKey]) -> None:
+        self._holders: Final = tuple(
+            (bytes.fromhex(digest), _holder_of(name, key, digest))
+            for name, key in keys.items()
+            for digest in digests(key)
+        )
+
+    def find(self, secret: str) -> Identity | None:
+        given = hashlib.sha256(secret.encode()).digest()
+        holder = None
+        for digest, identity in self._holders:  # no early exit, which would reveal the position
+            if hmac.compare_digest(digest, given):
+                holder = identity
+        return holder
+
+    def revalidate(self, identity: Identity) -> Identity | None:
+        """Return the current identity for a caller's API key, or None if the key was removed or has another holder."""
+        same = (identity.subject_key, identity.credential)
+        return next((holder for _, holder in self._holders if (holder.subject_key, holder.credential) == same), None)
+
+
+def digests(key: ApiKey) -> Iterator[str]:
+    yield from (hashlib.sha256(secret.encode()).hexdigest() for secret in key.secret)
+    yield from key.sha256
+
+
+def _holder_of(name: str, key: ApiKey, digest: str) -> Identity:
+    return Identity(
+        principal=name, realm=API_KEY_REALM, scopes=frozenset(key.scopes), credential=digest[:_SHOWN_DIGITS]
+    )
 
 
 class Authenticator:
@@ -172,7 +209,7 @@ class Authenticator:
         if self._auth is None:
             # Without `auth`, requests cannot be attributed to an owner.
             return identity if identity == ANONYMOUS else None
-        if identity.realm == REALM:
+        if identity.realm == API_KEY_REALM:
             return self._keys.revalidate(identity)
         tokens = self._tokens.get(identity.realm)
         return identity if tokens is not None and tokens.accepts(identity) else None
@@ -256,7 +293,7 @@ def _credential(text: str, *, what: str, is_bearer: bool, is_bound: bool = False
 
 def access_token_of(identity: Identity, authorization: Sequence[str]) -> Credential | None:
     """Return the access token of a request, or None if the request was authenticated in another way."""
-    if identity.principal is None or identity.realm == REALM:
+    if identity.principal is None or identity.realm == API_KEY_REALM:
         return None
     credential = read_credential(authorization=authorization, api_key=())
     return credential if isinstance(credential, Credential) else None
@@ -267,7 +304,7 @@ def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
     auth, problems = loaded.document.auth, problems.at("auth")
     if auth is None:
         return
-    check_api_keys(auth.api_keys, problems.at("api_keys"))
+    _check_api_keys(auth.api_keys, problems.at("api_keys"))
     if auth.oauth and not is_installed():
         message = f"needs packages that are not installed: {install_command('auth')}"
         problems.at("oauth").error(message)
@@ -286,6 +323,20 @@ def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
                 # MCP 2026-07-28 basic/authorization, "Refresh Tokens".
                 message = f"`{_OFFLINE_ACCESS}` is for clients and their issuer; servers should not request it"
                 place.at(key).warning(message)
+
+
+def _check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
+    holders: dict[str, str] = {}
+    for name, key in keys.items():
+        for digest in dict.fromkeys(digests(key)):
+            first = holders.setdefault(digest, name)
+            if first != name:
+                problems.at(name).error(f"has the same key as `{first}`; each key must have one holder")
+        if any(len(secret) < MIN_KEY_LENGTH for secret in key.secret):
+            message = (
+                f"keys of fewer than {MIN_KEY_LENGTH} characters can be guessed; create one with `openssl rand -hex 32`"
+            )
+            problems.at(name, "secret").warning(message)
 
 
 def _check_claim(entry: OAuth, problems: Problems) -> None:

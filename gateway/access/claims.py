@@ -11,8 +11,7 @@ from jmespath.exceptions import JMESPathError
 from jmespath.parser import ParsedResult
 
 from gateway import exact_json
-from gateway.access.api_keys import REALM
-from gateway.access.identity import Identity
+from gateway.access.identity import API_KEY_REALM, Identity
 from gateway.config.models.auth import Auth, OAuth
 from gateway.json_types import Json, JsonObject
 
@@ -74,7 +73,7 @@ def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
         raise ValueError("expected claims with a `sub`, such as {sub: ann, groups: [ops]}")
     subject, issuer = claims["sub"], claims.get("iss")
     if issuer is None and subject in auth.api_keys:
-        return Identity(principal=subject, realm=REALM, scopes=frozenset(auth.api_keys[subject].scopes))
+        return Identity(principal=subject, realm=API_KEY_REALM, scopes=frozenset(auth.api_keys[subject].scopes))
     if not auth.oauth and issuer is not None:
         raise ValueError("`iss` requires `auth.oauth`. Omit `iss` for the holder of an API key")
     if not auth.oauth:
@@ -90,11 +89,11 @@ def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
 def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
     """Return the value of `caller`. `client_info` is only used for callers without a token."""
     # `client_id`: RFC 9068 §2.2. `azp`: OpenID Connect Core §2.
-    is_token = identity.realm not in {"", REALM}
+    is_token = identity.realm not in {"", API_KEY_REALM}
     names = (identity.claims.get("client_id"), identity.claims.get("azp")) if is_token else (client_info.get("name"),)
     return {
         "subject": identity.principal or "",
-        "issuer": "" if identity.realm == REALM else identity.realm,
+        "issuer": "" if identity.realm == API_KEY_REALM else identity.realm,
         "scopes": sorted(identity.scopes or ()),
         "roles": list(identity.roles),
         "claims": identity.claims,

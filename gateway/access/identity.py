@@ -63,6 +63,8 @@ class Subject(msgspec.Struct, frozen=True):
     """False if the gateway uses the caller's credentials for a request that the caller did not make."""
 
 
+API_KEY_REALM: Final = "api-key"
+"""Realm of all API keys. The realm is not a URL, so it differs from all issuers."""
 OPERATORS: Final = frozenset({"gateway:admin"})
 ANONYMOUS: Final = Identity()
 """Caller of a daemon without `auth`."""

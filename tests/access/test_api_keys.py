@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from gateway.access.api_keys import REALM, ApiKeys, digests
-from gateway.access.identity import Identity
+from gateway.access.authenticator import ApiKeys, digests
+from gateway.access.identity import API_KEY_REALM, Identity
 from gateway.config.models.auth import ApiKey
 
 OLD, NEW, OTHER = "the-old-key-of-ci-1", "the-new-key-of-ci-2", "another-holders-key"
@@ -26,7 +26,7 @@ def test_key_identifies_its_holder_in_all_configured_forms() -> None:
     for secret, principal, scopes in ((OLD, "ci", {"ops.read"}), (NEW, "ci", {"ops.read"}), (OTHER, "other", set())):
         identity = keys.find(secret)
         assert identity is not None
-        assert (identity.principal, identity.realm, identity.scopes) == (principal, REALM, frozenset(scopes))
+        assert (identity.principal, identity.realm, identity.scopes) == (principal, API_KEY_REALM, frozenset(scopes))
 
 
 @pytest.mark.parametrize("secret", ["", "the-old-key-of-ci-", OLD + "x", OLD.upper(), digest(OLD), "\ud800"[:0] + "é"])

@@ -92,10 +92,7 @@ class _Column(NamedTuple):
 
 
 async def of_database(kind: str, source: str, directory: Path | None, option: str) -> str:
-    """Return a configuration with a tool for each table of a database, given as a file or the URL of a server.
-
-    Raise ConfigError if the database cannot be read, or has no tables.
-    """
+    """Return a configuration with a tool for each table of a database, given as a file or the URL of a server."""
     dialect = dialect_of(kind)
     url = f"{dialect.name}:{path_from(None, source)}" if dialect.is_file else source
     scheme, separator, _ = source.partition("://")

@@ -108,11 +108,7 @@ def dry_run(
 
 @asynccontextmanager
 async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
-    """Load and compile a file, and start its services and plugins, so that tools can be called.
-
-    Raises:
-        ConfigError: the file cannot be served. The error contains every problem and warning.
-    """
+    """Load and compile a file, and start its services and plugins, so that tools can be called."""
     plugins = Plugins()
     async with AsyncExitStack() as stack:
         sources = await stack.enter_async_context(asked_sources(settings))

@@ -57,8 +57,7 @@ def _show(text: str, hints: Console) -> None:
 def set_variables(path: Path) -> None:
     """Set the variables of an `--env-file` that are not set yet, without replacing `$NAME` in values.
 
-    Raises:
-        ConfigError: the file cannot be read or has malformed lines. The error does not show lines, which can be secret.
+    Errors do not show lines of the file, which can contain secrets.
     """
     try:
         # The path can be a pipe, because shells pass `<(command)` as a pipe.

@@ -121,10 +121,7 @@ def given_by(field: str, options: Namespace) -> str:
 
 
 def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
-    """Create settings from the parsed options that have the name of a `Settings` field.
-
-    Raise ConfigError if a value is not valid.
-    """
+    """Create settings from the parsed options that have the name of a `Settings` field."""
     flags = {field: value for field, value in vars(options).items() if field in Settings.model_fields}
     return read_settings(flags if config is None else {**flags, "config": config})
 

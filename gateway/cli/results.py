@@ -82,10 +82,7 @@ def _repeats(content: str | bytes, value: Json) -> bool:
 
 
 def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
-    """Write the only binary piece, or the text of all pieces, to a file, or to standard output for `-`.
-
-    Raise ConfigError if several pieces are binary, or the file cannot be written.
-    """
+    """Write the only binary piece, or the text of all pieces, to a file, or to standard output for `-`."""
     binary = [content for content, _ in pieces if isinstance(content, bytes)]
     if len(binary) > 1:
         reason = f"the result contains {len(binary)} files, but only one can be saved. Print them with `--raw`"

@@ -28,8 +28,7 @@ _PIECE: Final = 2**20
 def input_bytes(path: str, *, where: str) -> bytes:
     """Return the content of a file, pipe or device, or of standard input for `-`.
 
-    Raises:
-        ConfigError: the content cannot be read or is larger than 256 MiB. `where` names the argument in the error.
+    Errors name the argument `where`.
     """
     try:
         with _interruptible():
@@ -48,11 +47,7 @@ def input_bytes(path: str, *, where: str) -> bytes:
 
 
 def input_text(path: str, *, where: str) -> str:
-    """Return the text of a UTF-8 file with its line ends, or the text of standard input for `-`.
-
-    Raises:
-        ConfigError: the content is not UTF-8, or `input_bytes` cannot read the file.
-    """
+    """Return the text of a UTF-8 file with its line ends, or the text of standard input for `-`."""
     data = input_bytes(path, where=where)
     try:
         return data.decode()
@@ -90,10 +85,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def caller_from_claims(name: str | None, auth: Auth | None) -> Identity:
-    """Return the identity with the claims in the file `name`, or the anonymous identity if `name` is None.
-
-    Raise ConfigError if the file cannot be read, or if `auth` would not accept the identity.
-    """
+    """Return the identity with the claims in the file `name`, or the anonymous identity if `name` is None."""
     if name is None:
         return ANONYMOUS
     root, diagnostics = compose(SourceFile(Path(name).absolute(), input_text(name, where=name)))
@@ -128,10 +120,7 @@ def split_action(words: Sequence[str], actions: Sequence[str]) -> tuple[str, lis
 
 
 def name_and_pairs(words: list[str], what: str) -> list[str]:
-    """Return the words unchanged, after checking that the first word is the name of a tool or prompt.
-
-    Raise ConfigError if there are no words, or the name is not valid UTF-8.
-    """
+    """Return the words unchanged, after checking that the first word is the name of a tool or prompt."""
     if not words:
         raise ConfigError.at(what, "is missing")
     check_text(words[0])
@@ -152,10 +141,7 @@ def _is_path(word: str) -> bool:
 
 
 def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:
-    """Return the arguments from `key=value` words, which override arguments in the JSON object.
-
-    Raise ConfigError if a word or the JSON is malformed, or a file cannot be read.
-    """
+    """Return the arguments from `key=value` words, which override arguments in the JSON object."""
     arguments = _object(json) if json is not None else {}
     files: dict[str, list[str]] = {}
     for key, value in map(_argument, pairs):

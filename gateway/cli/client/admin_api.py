@@ -77,9 +77,6 @@ def daemon_url(options: Namespace, hints: Console) -> str:
     """Return the URL of the admin API of the daemon that serves the configuration file.
 
     If the file is invalid, use the default address, because the address in the file is unknown.
-
-    Raises:
-        ConfigError: the file on the command line does not exist.
     """
     settings, listen = settings_of(options), Listen()
     try:

@@ -37,7 +37,6 @@ def add_answers(parser: Parser) -> None:
 
 class Answers:
     def __init__(self, options: Namespace, hints: Console) -> None:
-        """Parse `--answer`. Raise ConfigError if a value is malformed."""
         self._given: Final = arguments_of(options.answer)
         self._accepts: Final[bool] = options.yes
         self.hints: Final = hints
@@ -57,12 +56,7 @@ class Answers:
         return RpcError(error.code, f"{error.message}. {_HINT}", error.data)
 
     def to(self, requests: Mapping[str, JsonObject]) -> JsonObject:
-        """Answer all input requests of a result, and return the answers by the keys of the requests.
-
-        Raises:
-            RpcError: a field has no value, or the request is not an elicitation.
-            ConfigError: a value of `--answer` does not match the schema of its field.
-        """
+        """Answer all input requests of a result, by key. Raise RpcError for requests that cannot be answered."""
         return {key: self._answer(request["method"], request.get("params", {})) for key, request in requests.items()}
 
     def _answer(self, method: str, params: JsonObject) -> JsonObject:

@@ -67,10 +67,7 @@ def endpoint(url: str, *, path: str) -> str:
 
 
 def view_url(url: str, view: str | None) -> str:
-    """Return the URL of a view's endpoint, or the URL of the MCP endpoint without a view.
-
-    Raise ExecutionError if the URL is not valid.
-    """
+    """Return the URL of a view's endpoint, or the URL of the MCP endpoint without a view."""
     parts = urlsplit(endpoint(url, path="/mcp"))
     if view is None:
         return urlunsplit(parts)

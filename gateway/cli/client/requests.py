@@ -68,12 +68,7 @@ def _report_unavailable(status: JsonObject, hints: Console, *, about: str | None
 
 
 async def with_files(client: GatewayClient, params: JsonObject) -> JsonObject:
-    """Replace each `tools/call` argument that names a file with the content of the file, as a data URI.
-
-    Raises:
-        ConfigError: a file cannot be read.
-        RpcError: the server does not list its tools.
-    """
+    """Replace each `tools/call` argument that names a file with the content of the file, as a data URI."""
     arguments: JsonObject = params.get("arguments", {})
     if not any(map(_names_files, arguments.values())):
         return params
@@ -175,10 +170,7 @@ _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
 async def explain(settings: Settings, method: str, params: JsonObject, *, caller: str | None = None) -> Explained:
     """Explain a `tools/call`, `resources/read` or `prompts/get` request.
 
-    Raises:
-        ConfigError: the file cannot be served.
-        ExecutionError: the request would fail before it runs. The message is the one that the caller would receive.
-        RpcError: the request would fail with a protocol error.
+    If the request would fail before it runs, raise ExecutionError with the message that the caller would receive.
     """
     explained: list[Explained] = []
     async with asked_sources(settings) as sources:

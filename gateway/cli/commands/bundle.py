@@ -167,14 +167,9 @@ def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) ->
 def _contents_of(
     loaded: LoadedConfig, dependencies: FileDependencies, *, config: Path
 ) -> tuple[dict[str, Path], list[Path], list[Path]]:
-    """Find the files to pack, and the files to leave out.
+    """Return the files to pack by their path relative to the configuration's directory, and two lists of omitted files.
 
-    Return the files to pack by their path relative to the configuration's directory, the omitted files in other
-    directories, and the omitted files and directories with secrets.
-
-    Raises:
-        ConfigError: the files are too many or too large, a file cannot be read, a required file is in another
-            directory, or a configuration file contains a private key.
+    The lists contain files in other directories, and files and directories with secrets.
     """
     files: dict[str, Path] = {}
     outside: list[Path] = []

@@ -213,9 +213,6 @@ async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, nam
 
     The first browser that opens the link gets a cookie, and only this browser can complete the sign-in. The server
     rejects requests that do not belong to the sign-in, and continues to wait.
-
-    Raises:
-        ExecutionError: the sign-in failed or was not completed in time.
     """
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     host, url, cookie, is_open = "", "", "", False

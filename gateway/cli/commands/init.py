@@ -108,10 +108,7 @@ _NO_SERVER: Final = "https://api.example.com"
 
 
 async def of_document(document: str, directory: Path | None) -> str:
-    """Return a configuration that serves an OpenAPI document, given as a path or as a URL to fetch.
-
-    Raise ConfigError if the document cannot be read, or is not an OpenAPI document.
-    """
+    """Return a configuration that serves an OpenAPI document, given as a path or as a URL to fetch."""
     private: set[str] = set()
     try:
         try:
@@ -264,10 +261,7 @@ async def text_of(kind: str, source: str, *, directory: Path | None, option: str
 
 
 def _of_servers(file: str, directory: Path | None) -> str:
-    """Return a configuration that serves the MCP servers of a client's JSON file.
-
-    Raise ConfigError if the file cannot be read, or contains no valid MCP servers.
-    """
+    """Return a configuration that serves the MCP servers of a client's JSON file."""
     try:
         source = SourceFile(Path(file), decode(read_bytes(Path(file))))
     except UnreadableError as error:

@@ -74,9 +74,6 @@ def write_lock(
     """Write the digests of all definitions and the digests in `pages` to the lock file, after importing the plugins.
 
     Return the path of the lock file, and the differences from the old lock (None for a new lock).
-
-    Raises:
-        ConfigError: the file cannot be served, or the lock cannot be written.
     """
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         pins = {**dry.catalog.pins, **pages}
@@ -93,10 +90,7 @@ def write_lock(
 def compare_lock(
     settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = _NO_PAGES
 ) -> tuple[Path, Sequence[Difference]]:
-    """Return the path of the lock file, and the definitions and pages that differ from the lock.
-
-    Raise ConfigError if the configuration cannot be served, or if there is no valid lock file.
-    """
+    """Return the path of the lock file, and the definitions and pages that differ from the lock."""
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)
         if lock.pins is None:

@@ -47,10 +47,7 @@ def add_sources(add: AddArgument) -> None:
 
 
 async def configuration_of(options: Namespace) -> str | None:
-    """Return the YAML for the source in `options`, or None if `options` contains no source.
-
-    Raise ConfigError if the source cannot be read, or is combined with another source or a configuration file.
-    """
+    """Return the YAML for the source in `options`, or None if `options` contains no source."""
     sources = {key: value for key in _FLAGS if (value := getattr(options, key, None))}
     if not sources:
         if options.print_config:

@@ -119,9 +119,6 @@ async def develop(
     """Serve the file until SIGINT or SIGTERM. If the file is invalid, wait for a change and try again.
 
     Any thread can call `on_exit`, before the process exits without cleanup. `show_console` enables the console.
-
-    Raises:
-        ConfigError: the address is not available.
     """
     while True:
         # Take the time before loading the file, so that a change during loading is noticed.

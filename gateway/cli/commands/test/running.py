@@ -69,10 +69,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIterator[Verdict]:
-    """Run the tests of all tools, or of the tools whose name matches one of the glob `patterns`.
-
-    Raise ConfigError if the file cannot be served, or a pattern matches no tool.
-    """
+    """Run the tests of all tools, or of the tools whose name matches one of the glob `patterns`."""
     async with offline_gateway(settings) as dry:
         tools = dry.loaded.document.tools
         _check_patterns(patterns, list(tools))

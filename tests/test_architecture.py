@@ -215,7 +215,7 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 75_258,
+    "lines": 75_182,
     "files": 455,
     "classes": 737,
     "patches of libraries or the standard library": 0,

@@ -20,7 +20,6 @@ from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import Output, TaskDefaults
 from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
 from gateway.executors.output.output_store import MAX_OUTPUT_BYTES
-from gateway.executors.output.result_shaper import announced
 from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
 from gateway.executors.python.signature import Signature
 from gateway.json_types import JsonObject
@@ -117,7 +116,12 @@ def _announced(output: Output, *, is_relayed: bool) -> JsonObject | None:
     if output.schema_ is None or is_relayed:
         return output.schema_
     schema: JsonObject = with_items(output.schema_)
-    return announced(schema) if output.mismatch == "accept" else schema
+    if output.mismatch != "accept":
+        return schema
+    # Allow any object, because clients reject results that do not match. References are relative to the root.
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    own = {key: value for key, value in schema.items() if key != "$defs"}
+    return {"type": "object", "anyOf": [own, {}], **shared}
 
 
 def _most_bytes(config: models.Tool, output: Output) -> int:

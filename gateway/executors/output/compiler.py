@@ -1,3 +1,5 @@
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 import jmespath
@@ -10,10 +12,10 @@ from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.executors.output.formats import PARSERS
 from gateway.executors.output.output_store import OutputStore
-from gateway.executors.output.result_shaper import ExpectedSchema, OutputTraits, ResultShaper
+from gateway.executors.output.result_shaper import OutputTraits, ResultShaper, accepted
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE, DEFAULT_MAX_TOTAL, OutputCounters, SizeLimit
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import Validator, compile_schema
 from gateway.language.scope import Scope
 from gateway.language.templates.expressions import ALL_INPUTS
@@ -55,14 +57,16 @@ def compile_output(  # noqa: PLR0913 - the configuration and its context
     )
 
 
-def _compile_schema(config: Output, scope: Scope, counters: OutputCounters) -> Validator | ExpectedSchema | None:
+def _compile_schema(
+    config: Output, scope: Scope, counters: OutputCounters
+) -> Validator | Callable[[Json], JsonObject] | None:
     if config.schema_ is None:
         if config.mismatch != "error":
             scope.at("mismatch").problems.error("requires `schema`")
         return None
     if config.mismatch == "error":
         return compile_schema(config.schema_, scope.problems.at("schema"))
-    return ExpectedSchema(schema=config.schema_, place=scope.problems.path, counters=counters)
+    return partial(accepted, schema=config.schema_, place=scope.problems.path, counters=counters)
 
 
 _TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "schema_"}

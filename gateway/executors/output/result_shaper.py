@@ -7,7 +7,7 @@ no part of a secret remains.
 import base64
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import orjson
@@ -44,31 +44,14 @@ from gateway.threads import MAX_ON_LOOP, DaemonThreadPool, TimedCall, run_in_thr
 T = TypeVar("T")
 
 
-class ExpectedSchema(msgspec.Struct, frozen=True, kw_only=True):
-    schema: JsonObject
-    place: str
-    counters: OutputCounters
-
-    def accept(self, value: Json) -> JsonObject:
-        """Return the value, wrapped in an object if necessary, and report the first mismatch with the schema."""
-        if errors := validation_errors(self.schema, value):
-            self.counters.note_mismatch(self.place, str(errors[0]))
-        return value if isinstance(value, dict) else {"result": value}
-
-
-def announced(schema: JsonObject) -> JsonObject:
-    """Return an `outputSchema` that shows `schema` but allows any object, because clients reject mismatches."""
-    # Keep `$defs` at the root, because references are relative to the root.
-    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-    own = {key: value for key, value in schema.items() if key != "$defs"}
-    return {"type": "object", "anyOf": [own, {}], **shared}
+def accepted(value: Json, *, schema: JsonObject, place: str, counters: OutputCounters) -> JsonObject:
+    """Return the value, wrapped in an object if necessary, and report the first mismatch with the schema."""
+    if errors := validation_errors(schema, value):
+        counters.note_mismatch(place, str(errors[0]))
+    return value if isinstance(value, dict) else {"result": value}
 
 
 Form = Literal["text", "json", "image", "audio", "binary"] | TextFormat
-
-
-_ERROR_ROOM: Final = 4096
-"""The minimum size limit in bytes for an error message, so that the message is understandable."""
 
 
 class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +74,8 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     mime_type: str | None
     select: ParsedResult | None
     template: TextTemplate | None
-    schema: Validator | ExpectedSchema | None
+    schema: Validator | Callable[[Json], JsonObject] | None
+    """Checks structured content. A function accepts any value and returns it as an object."""
     sanitizer: Sanitizer
     room: SizeLimit
 
@@ -114,7 +98,8 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
             return self._error(str(error))
 
     def _error(self, text: str) -> ToolResult:
-        shown = self.room.cut(self.sanitizer.text(text), at_least=_ERROR_ROOM)
+        # Show at least 4 KiB, so that the message is understandable.
+        shown = self.room.cut(self.sanitizer.text(text), at_least=4096)
         return ToolResult(content=(text_block(shown),), is_error=True)
 
     def _blocks(self, blocks: Blocks, invocation: Invocation) -> ToolResult:
@@ -324,10 +309,11 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return value if self.select is None else select(self.select, value, key="select")
 
     def _validated(self, value: Json) -> Json:
-        if isinstance(self.schema, ExpectedSchema):
-            return self.schema.accept(value)
-        errors = self.schema.errors(value) if self.schema else ()
-        if errors:
+        if self.schema is None:
+            return value
+        if not isinstance(self.schema, Validator):
+            return self.schema(value)
+        if errors := self.schema.errors(value):
             reasons = "\n".join(f"- {error}" for error in errors)
             raise ExecutionError(f"The output does not match the tool's output schema:\n{reasons}")
         return value

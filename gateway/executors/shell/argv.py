@@ -27,9 +27,6 @@ MAX_ARGUMENT_LENGTH: Final = 128 * 1024 - 1
 INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
 """Variables that every child process inherits, in addition to `LC_*`."""
 
-_SOME_PROGRAM: Final = "a program"
-"""Placeholder for an invalid `enum`, which is reported elsewhere."""
-
 
 class Argument(msgspec.Struct, frozen=True, kw_only=True):
     text: str
@@ -118,66 +115,57 @@ def _passable(argument: Argument) -> str:
 
 
 def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
-    command = _Command(scope=scope)
     if not isinstance(items[0], str):
         scope.at(0).problems.error("the first item must be the program, without a condition")
-    compiled = [command.item(item, scope.at(index)) for index, item in enumerate(items)]
-    command.check()
-    return Argv(items=compiled, reader_of_stdin=reader_of_stdin(command.words))
-
-
-class _Command(msgspec.Struct, frozen=True, kw_only=True):
-    """Compiles the items of a command, and collects the words of all items, with and without conditions."""
-
-    scope: Scope
-    words: list[Word] = msgspec.field(default_factory=list)
-    places: list[Scope] = msgspec.field(default_factory=list)
-
-    def item(self, item: ArgvItem, place: Scope) -> Item:
-        match item:
-            case str():
-                return self._text(item, place)
-            case Conditional():
-                then = [self._text(text, place.at("then", index)) for index, text in enumerate(item.then)]
-                return _conditional(compile_condition(item.if_, place.at("if")), then)
-            case _:
-                return _group([self._text(text, place.at(index)) for index, text in enumerate(item)])
-
-    def _text(self, source: str, place: Scope) -> Item:
-        template = compile_text(source, place)
-        if template.literal is not None:
-            self.words.append(Word(shape=template.shape, programs=(template.literal,)))
-        else:
-            schema = self.scope.inputs.schemas.get(template.input or "", {})
-            may_spread = template.input is not None and schema.get("type", "array") == "array"
-            self.words.append(Word(shape=template.shape, programs=self._choices(template.input), may_spread=may_spread))
-        self.places.append(place)
-        if template.literal is not None:
-            literal = Argument(text=str(source), source=source, ends_options=source == "--")
-            return lambda _: (literal,)
-        return partial(_text_arguments, template, source)
-
-    def _choices(self, name: str | None) -> tuple[str, ...]:
-        """Return the `enum` values of an input that is always present and only allows strings, else an empty tuple."""
-        inputs = self.scope.inputs
-        schema = inputs.schemas.get(name or "", {})
-        values = schema.get("enum", [schema["const"]] if "const" in schema else [])
-        if not isinstance(values, list):  # the invalid `enum` is reported elsewhere
-            return (_SOME_PROGRAM,)
-        is_certain = name in inputs.always_given and all(isinstance(value, str) for value in values)
-        return tuple(values) if is_certain else ()
-
-    def check(self) -> None:
-        code = code_in(self.words)
-        for index in {0, *started_programs(self.words)} & set(range(len(self.words))) - set(code):
-            if not all(self.words[index].programs) or not self.words[index].programs:
-                self.places[index].problems.error(
-                    "the program must be a literal, or an input that is always given and has an `enum`"
-                )
-        for index, why in code.items():
-            self.places[index].problems.error(
-                f"an expression here would be read as code by {why}. Use `script:`, where inputs are variables"
+    found: list[tuple[Word, Scope]] = []
+    compiled = [_compile_item(item, scope.at(index), found) for index, item in enumerate(items)]
+    words = [word for word, _ in found]
+    code = code_in(words)
+    for index in {0, *started_programs(words)} & set(range(len(words))) - set(code):
+        if not all(words[index].programs) or not words[index].programs:
+            found[index][1].problems.error(
+                "the program must be a literal, or an input that is always given and has an `enum`"
             )
+    for index, why in code.items():
+        found[index][1].problems.error(
+            f"an expression here would be read as code by {why}. Use `script:`, where inputs are variables"
+        )
+    return Argv(items=compiled, reader_of_stdin=reader_of_stdin(words))
+
+
+def _compile_item(item: ArgvItem, place: Scope, found: list[tuple[Word, Scope]]) -> Item:
+    """Compile an item, and add its words to `found` as if all conditions were true."""
+    match item:
+        case str():
+            return _compile_word(item, place, found)
+        case Conditional():
+            then = [_compile_word(text, place.at("then", index), found) for index, text in enumerate(item.then)]
+            return _conditional(compile_condition(item.if_, place.at("if")), then)
+        case _:
+            return _group([_compile_word(text, place.at(index), found) for index, text in enumerate(item)])
+
+
+def _compile_word(source: str, place: Scope, found: list[tuple[Word, Scope]]) -> Item:
+    template = compile_text(source, place)
+    if template.literal is not None:
+        found.append((Word(shape=template.shape, programs=(template.literal,)), place))
+        literal = Argument(text=str(source), source=source, ends_options=source == "--")
+        return lambda _: (literal,)
+    schema = place.inputs.schemas.get(template.input or "", {})
+    may_spread = template.input is not None and schema.get("type", "array") == "array"
+    programs = _choices(template.input, place)
+    found.append((Word(shape=template.shape, programs=programs, may_spread=may_spread), place))
+    return partial(_text_arguments, template, source)
+
+
+def _choices(name: str | None, place: Scope) -> tuple[str, ...]:
+    """Return the `enum` values of an input that is always present and only allows strings, else an empty tuple."""
+    schema = place.inputs.schemas.get(name or "", {})
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if not isinstance(values, list):
+        return ("a program",)  # a placeholder, because the invalid `enum` is reported elsewhere
+    is_certain = name in place.inputs.always_given and all(isinstance(value, str) for value in values)
+    return tuple(values) if is_certain else ()
 
 
 EnvironmentTemplate = Callable[[JsonObject, TraceContext | None], dict[str, str]]

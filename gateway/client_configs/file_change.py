@@ -2,16 +2,12 @@
 
 import difflib
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from gateway.client_configs.clients import Client, Definition
 from gateway.client_configs.notation import NotEditableError, nested
 from gateway.json_types import Json
 from gateway.whole_file import whole_file
-
-_COPY_SUFFIX: Final = ".bak"
-_NEW_MODE: Final = 0o600
-"""Mode of new files, which can contain keys."""
 
 
 class FileChange(NamedTuple):
@@ -35,10 +31,10 @@ class FileChange(NamedTuple):
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         copy = None
-        mode = _NEW_MODE
+        mode = 0o600  # new files can contain keys
         if self.before is not None:
             mode = self.path.stat().st_mode & 0o777
-            copy = self.path.with_name(self.path.name + _COPY_SUFFIX)
+            copy = self.path.with_name(self.path.name + ".bak")
             with whole_file(copy, mode=mode) as file:
                 file.write(self._encoded(self.before))
         with whole_file(self.path, mode=mode) as file:

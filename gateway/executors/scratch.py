@@ -139,16 +139,14 @@ def output_without_scratch(output: bytes) -> bytes:
     return re.sub(re.escape(root) + _SHOWN.encode(), b"", output)
 
 
-_FOLDER: Final = "files"
 _CHUNK: Final = 2**20
-_MAX_STEM: Final = 64
 
 
 class FilePaths:
     """Writes the files of one call. `arguments` contains the path of each file in place of the file."""
 
     def __init__(self, arguments: JsonObject, *, folder: Path) -> None:
-        self._directory: Final = folder / _FOLDER
+        self._directory: Final = folder / "files"
         self._files: Final[dict[Path, FileArgument]] = {}
         self._is_abandoned: Final = threading.Event()
         self._folder: Final = folder
@@ -204,7 +202,7 @@ class FilePaths:
 
     def _path(self, name: str, suffix: str) -> Path:
         # Many programs determine the format from the suffix.
-        stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:_MAX_STEM]
+        stem = re.sub(r"[^A-Za-z0-9_-]", "_", name)[:64]
         # Callers choose the keys of objects, so a numbered stem can be in use too.
         stems = chain([stem], (f"{stem}-{number}" for number in count(len(self._files))))
         return next(path for each in stems if (path := self._directory / f"{each}{suffix}") not in self._files)

@@ -348,7 +348,7 @@ async def test_missing_bubblewrap_names_its_package(
     [problem] = tool.problems(boxed("true"))
     assert problem.endswith(
         "shell.sandbox: requires the program `bwrap`, which is not installed. "
-        "install the package bubblewrap (apt-get, dnf or apk)"
+        "Install the package bubblewrap (apt-get, dnf or apk)"
     )
 
 

@@ -24,9 +24,6 @@ from gateway.executors.files.regular_files import (
     read_beneath,
 )
 
-_MAX_PATH_LENGTH: Final = 4096
-"""PATH_MAX of Linux."""
-
 _WILDCARD: Final = re.compile(r"[*?\[]")
 _MAX_ENTRIES: Final = 1_000_000
 """The maximum number of directory entries that one listing reads."""
@@ -87,7 +84,7 @@ class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
 
     def matches(self, path: str) -> bool:
         """Return whether a pattern matches the path, which must not contain empty, `.` or `..` segments."""
-        if len(path) > _MAX_PATH_LENGTH:
+        if len(path) > 4096:  # PATH_MAX of Linux
             return False
         places = self.start
         for name in path.split("/"):

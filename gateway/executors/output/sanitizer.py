@@ -18,8 +18,6 @@ from gateway.json_types import Json, JsonObject
 _BASE64: Final = frozenset({"data", "blob"})
 """Members of content blocks and resource contents that contain base64."""
 
-REFUSED_BYTES: Final = "The content is not passed on, because its bytes contain a secret of the configuration"
-
 
 class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
@@ -66,7 +64,9 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
     def check_bytes(self, data: bytes) -> None:
         """Raise `ExecutionError` if the bytes contain a secret."""
         if self.redactor.is_in(data):
-            raise ExecutionError(REFUSED_BYTES)
+            raise ExecutionError(
+                "The content is not passed on, because its bytes contain a secret of the configuration"
+            )
 
     def _bytes(self, encoded: Json) -> Json:
         if isinstance(encoded, str):

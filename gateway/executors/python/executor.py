@@ -39,9 +39,6 @@ T = TypeVar("T")
 
 log: Final = structlog.get_logger(__name__)
 
-_CODES: Final = 2**31
-"""The limit for the absolute value of error codes, because a plugin can use any number."""
-
 
 def compile_python(
     config: PythonCall, signature: Signature, *, scope: Scope, threads: DaemonThreadPool, every_input: bool = True
@@ -165,7 +162,7 @@ class PythonExecutor(msgspec.Struct, frozen=True, kw_only=True):
         match error:
             case ResourceError(explanation=explanation):
                 raise ExecutionError(explanation)  # the caller did not ask for this resource
-            case ProtocolError(code=int(code), message=str(message), data=data) if abs(code) < _CODES:
+            case ProtocolError(code=int(code), message=str(message), data=data) if abs(code) < 2**31:
                 # Copy the error with valid values, because a plugin can put anything into its own exception.
                 raise ProtocolError(code, valid_text(message), plain_json(data)) from error
             case ToolError():

@@ -26,10 +26,6 @@ from gateway.language.templates.templating import compile_text
 from gateway.platform_facilities import IS_LINUX
 from gateway.processes.process_tree import Command
 
-_SIGNAL_OFFSET: Final = 128
-"""Shells and bubblewrap exit with this value plus the number of the signal that ended their child."""
-
-
 _SIGNALS: Final[Mapping[int, str]] = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
 """Signals that the kernel sends only when a process reaches a limit."""
 _LIMIT_MESSAGES: Final = {
@@ -140,7 +136,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
 
     def limit_met(self, exit_code: int, stderr: str) -> str | None:
         """Return a sentence if the command has apparently reached a limit."""
-        number = -exit_code if exit_code < 0 else exit_code - _SIGNAL_OFFSET
+        # Shells and bubblewrap exit with 128 plus the number of the signal that ended their child.
+        number = -exit_code if exit_code < 0 else exit_code - 128
         if (key := _SIGNALS.get(number, "")) in self.limits:
             return f"It reached its limit `shell.limits.{key}` ({self.limits[key]})."
         # The hard limit of RLIMIT_CPU sends SIGKILL (setrlimit(2)), which can have other causes.

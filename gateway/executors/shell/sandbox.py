@@ -54,7 +54,6 @@ _SETTINGS: Final = (
     # certificates, but no private keys
     *("ssl/certs", "ssl/cert.pem", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust"),
 )
-_NETWORK_SETTINGS: Final = ("resolv.conf",)
 _RESERVED: Final = ("/proc", "/dev")
 """Every sandbox has its own /proc and /dev, so nothing can be mounted below these directories."""
 
@@ -183,7 +182,7 @@ def _system_mounts(*, network: bool) -> Iterator[_Mount]:
             yield path, ("--symlink", str(Path(path).readlink()), path)
         elif Path(path).is_dir():
             yield path, _shown(path)
-    for name in (*_SETTINGS, *(_NETWORK_SETTINGS if network else ())):
+    for name in (*_SETTINGS, *(("resolv.conf",) if network else ())):
         if Path(path := f"/etc/{name}").exists():
             yield path, _shown(path)
 
@@ -222,8 +221,6 @@ def _covered(path: str, places: Collection[str]) -> bool:
 
 _OLDEST: Final = (0, 8)
 """The first version of bubblewrap with `--disable-userns` and `--size`."""
-_INSTALL: Final = "install the package bubblewrap (apt-get, dnf or apk)"
-_TIMEOUT_SECONDS: Final = 10.0
 
 
 def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
@@ -232,7 +229,10 @@ def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
         return "sandboxes require Linux"
     program = shutil.which(bwrap[0])
     if program is None:
-        return f"requires the program `{bwrap[0]}`, which is not installed. {_INSTALL}"
+        return (
+            f"requires the program `{bwrap[0]}`, which is not installed."
+            " Install the package bubblewrap (apt-get, dnf or apk)"
+        )
     return _problem_of(program, Path(program).stat().st_mtime_ns, bwrap[1:])
 
 
@@ -260,7 +260,7 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=_TIMEOUT_SECONDS,
+            timeout=10,
             check=False,
             start_new_session=True,
         )

@@ -205,11 +205,10 @@ _BLOCK: Final = r"(?P<block>/\*)"
 _QUOTES: Final = r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`"""
 # `::` is one token, so that the second colon of a cast does not start a parameter.
 _COMMON: Final = r"(?P<parameter>:(?P<name>[A-Za-z_][A-Za-z0-9_]*))|(?P<word>[^\W\d][\w$]*)|(?P<other>::|:=|\d[\w.]*|.)"
-_SPACE: Final = r"(?P<space>\s+)"
 
 
 def _tokens(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join((_SPACE, *patterns, _COMMON)), re.DOTALL)
+    return re.compile("|".join((r"(?P<space>\s+)", *patterns, _COMMON)), re.DOTALL)
 
 
 _SQLALCHEMY: Final = ("sqlalchemy.ext.asyncio", "greenlet")

@@ -43,8 +43,6 @@ _SLACK_SECONDS: Final = 0.5
 _JSON_TYPES: Final = frozenset({"json", "jsonb", "json[]", "jsonb[]"})
 _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
 """SQLSTATEs of transactions that can succeed after a retry."""
-_STALE: Final = "0A000"
-"""The SQLSTATE of "cached plan must not change result type" (feature_not_supported)."""
 _PARAMETER: Final = re.compile(r"\$(\d+)")
 
 _RESET: Final = """
@@ -243,8 +241,8 @@ class PostgresqlSession:
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         state = getattr(error, "sqlstate", None) or ""
-        if state == _STALE and "cached plan" in str(error):
-            self._is_stale = True  # a column has changed
+        if state == "0A000" and "cached plan" in str(error):
+            self._is_stale = True  # a column has changed, and "cached plan must not change result type"
             return DatabaseUnavailableError(str(error))
         if self._connection.is_closed() or is_unavailable(state):
             return DatabaseConnectionLostError(str(error) or "the connection was lost")
@@ -275,11 +273,7 @@ _LOSSLESS: Final = frozenset({
 _TEXT: Final = frozenset({"text", "varchar", "bpchar", "name", "unknown"})
 _VERBS: Final = frozenset({"SELECT", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE"})
 """Words that can start a statement after its WITH clause."""
-_DAY: Final = 86_400_000_000
-"""One day in microseconds."""
 _EPOCH: Final = dt.date(2000, 1, 1).toordinal()
-_FOUR_CENTURIES: Final = 146_097
-"""The period of the Gregorian calendar in days."""
 
 
 def is_text(kind: Type) -> bool:
@@ -361,14 +355,14 @@ def _timestamp(value: tuple[int], zone: str = "") -> str:
     [microseconds] = value
     if microseconds in {-(2**63), 2**63 - 1}:
         return "infinity" if microseconds > 0 else "-infinity"
-    days, rest = divmod(microseconds, _DAY)
+    days, rest = divmod(microseconds, 24 * 3600 * 10**6)
     date, era = _calendar(days)
     time = (dt.datetime(1, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=rest)).time()
     return f"{date}T{time.isoformat()}{zone}{era}"
 
 
 def _calendar(days: int) -> tuple[str, str]:
-    cycles, day = divmod(_EPOCH - 1 + days, _FOUR_CENTURIES)
+    cycles, day = divmod(_EPOCH - 1 + days, 146_097)  # the days of 400 years, the period of the Gregorian calendar
     date = dt.date.fromordinal(day + 1)
     year = date.year + 400 * cycles
     return f"{year if year > 0 else 1 - year:04}-{date:%m-%d}", "" if year > 0 else " BC"

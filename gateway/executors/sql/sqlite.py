@@ -28,8 +28,6 @@ from gateway.executors.sql.rows import RowCollector
 _BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _INTERRUPT_EVERY: Final = 0.02
 """Seconds between repeated interrupts, because an interrupt has no effect before a statement starts."""
-_LOCK_SECONDS: Final = 0.25
-"""The time in seconds that SQLite waits for a lock. The executor retries afterwards."""
 _SECURED: Final = "mcp-gateway secured"
 
 
@@ -47,7 +45,8 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
             raw.info[_SECURED] = True
         return SqliteSession(connection, read_only=read_only)
 
-    return PooledEngine(url, size=profile.size, connect_args={"timeout": _LOCK_SECONDS}, new_session=new_session)
+    # Wait only briefly for a lock, because the executor retries.
+    return PooledEngine(url, size=profile.size, connect_args={"timeout": 0.25}, new_session=new_session)
 
 
 def _authorize(action: int, *_: object) -> int:

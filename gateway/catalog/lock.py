@@ -16,7 +16,7 @@ from gateway.catalog.digests import CLAIMS, PAGES, SKILLS, DefinitionDigest, Def
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.document import LISTS
 from gateway.config.reading.source_file import UnreadableError, decode, digest_of_json, read_bytes
-from gateway.config.reading.source_map import Origin
+from gateway.config.reading.source_map import SourceDefinition
 from gateway.errors import ExecutionError
 from gateway.json_types import DocumentPath, Json, JsonObject
 
@@ -146,7 +146,7 @@ def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
     return found
 
 
-def offered_by(origins: Mapping[DocumentPath, Origin]) -> dict[str, dict[str, list[JsonObject]]]:
+def offered_by(origins: Mapping[DocumentPath, SourceDefinition]) -> dict[str, dict[str, list[JsonObject]]]:
     """Collect the lists of upstreams, so that locked versions can be served after a restart."""
     found: dict[str, dict[str, list[JsonObject]]] = {}
     for name, origin in sorted(origins.items()):

@@ -16,14 +16,8 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, load
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import LISTS, Document
-from gateway.config.reading.source_map import Origin, Unavailable
+from gateway.config.reading.source_map import SourceDefinition, Unavailable
 from gateway.json_types import DocumentPath
-
-
-class SourceDefinition(Origin, frozen=True, kw_only=True):
-    """A definition from a source, and the path at which its problems are reported."""
-
-    config: Definition
 
 
 class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,7 +95,7 @@ def merge(
     if not entries:
         return replace(config, problems=tuple(problems))
     sections: dict[str, dict[str, Definition]] = {name: dict(getattr(config.document, name)) for name in LISTS}
-    origins: dict[DocumentPath, Origin] = {}
+    origins: dict[DocumentPath, SourceDefinition] = {}
     held = {
         name
         for entry in entries
@@ -134,7 +128,7 @@ def merge(
         left_out=tuple(each for entry in entries for each in entry.left_out),
         claims=frozenset((name, path[:2]) for path, name in refused if name in origins),
         reviewed={
-            name: (each.config, each)
+            name: each
             for entry in entries
             for name, each in entry.reviewed.items()
             if name in origins and origins[name].path[:2] == each.path[:2]
@@ -148,7 +142,8 @@ def with_reviewed(config: LoadedConfig, names: Iterable[DocumentPath]) -> Loaded
     sections: dict[str, dict[str, Definition]] = {name: dict(getattr(config.document, name)) for name in LISTS}
     origins = dict(config.origins)
     for name in names:
-        sections[str(name[0])][str(name[1])], origins[name] = config.reviewed[name]
+        origins[name] = config.reviewed[name]
+        sections[str(name[0])][str(name[1])] = origins[name].config
     document = config.document.model_copy(update=sections)
     return replace(config, document=document, origins=origins, sources=config.sources.with_origins(origins))
 

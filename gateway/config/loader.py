@@ -25,7 +25,7 @@ from gateway.config.reading.interpolation import Interpolator, Variable
 from gateway.config.reading.merger import Merger
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.source_map import Origin, Unavailable, WrittenSources
+from gateway.config.reading.source_map import SourceDefinition, Unavailable, WrittenSources
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import own_secrets
 from gateway.errors import Problem, Severity
@@ -61,11 +61,11 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     is_whole: bool = True
     unstructured: tuple[SourceFile, ...] = ()
     """Files that are not valid YAML."""
-    origins: Mapping[DocumentPath, Origin] = msgspec.field(default_factory=dict)
+    origins: Mapping[DocumentPath, SourceDefinition] = msgspec.field(default_factory=dict)
     """The origin of each definition that a source has added."""
     claims: frozenset[tuple[tuple[str, str], DocumentPath]] = frozenset()
     """Pairs of a name in use, and the path of another source entry that offers the same name."""
-    reviewed: Mapping[DocumentPath, tuple[Definition, Origin]] = msgspec.field(default_factory=dict)
+    reviewed: Mapping[DocumentPath, SourceDefinition] = msgspec.field(default_factory=dict)
     """The versions of merged definitions that the lock file pins, if the sources still know these versions."""
     left_out: tuple[Unavailable, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)

@@ -19,10 +19,10 @@ from yarl import URL
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection
+from gateway.config.models.quantities import size_text
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.language.files.decoding import size_in_words
 from gateway.language.uris.urls import base_url_problem
 from gateway.net.address_guard import PUBLIC_ONLY, AddressGuard, AddressPolicy, AddressRefusedError, compile_policy
 from gateway.net.clients import (
@@ -281,7 +281,7 @@ def _detail(error: Json) -> str:
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return str(getattr(error.os_error, "reason", None) or "handshake failed").replace("_", " ").lower()
     if isinstance(error, BodyTooLargeError):
-        return size_in_words(error.max_bytes)
+        return size_text(error.max_bytes)
     # Error numbers of getaddrinfo are negative on Linux.
     number = getattr(getattr(error, "os_error", None), "errno", None) or 0
     return os.strerror(number).lower() if number > 0 else "no connection"

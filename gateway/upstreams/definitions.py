@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from gateway.catalog.compile.relayed import RelayBackend, RelayedPrompt, RelayedResource, RelayedTool
 from gateway.catalog.primitives import Completer
-from gateway.config.definition_source import SourceDefinition
 from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import (
     HINTS,
@@ -29,6 +28,7 @@ from gateway.config.models.upstreams import (
     ToolSelection,
     Upstream,
 )
+from gateway.config.reading.source_map import SourceDefinition
 from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.keywords import header_parameters

@@ -9,11 +9,12 @@ from gateway.catalog.compile.compiler import compile_catalog
 from gateway.catalog.digests import DefinitionDigest, Name, locked_owners
 from gateway.catalog.lock import Lock, differences
 from gateway.catalog.plugins import Plugins
-from gateway.config.definition_source import NO_OWNERS, SourceDefinition, SourceEntry, merge
+from gateway.config.definition_source import NO_OWNERS, SourceEntry, merge
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LOCK_NAME, LoadedConfig, load
 from gateway.config.models.definitions import Tool
 from gateway.config.models.document import Document
+from gateway.config.reading.source_map import SourceDefinition
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
 

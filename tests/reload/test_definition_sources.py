@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.definition_source import SourceDefinition, SourceEntry, load_definitions
+from gateway.config.definition_source import SourceEntry, load_definitions
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LOCK_NAME, LoadedConfig
 from gateway.config.models.definitions import Resource, Tool
 from gateway.config.models.document import Document
+from gateway.config.reading.source_map import SourceDefinition
 from gateway.errors import ConfigError
 from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline

@@ -78,10 +78,10 @@ def duration_text(value: timedelta) -> str:
 
 
 def size_text(value: int) -> str:
-    """Format a size such as `4MiB`, `64KiB` or `100B`."""
+    """Format a size such as `5MiB`, `1.5KiB` or `17B`, with up to four digits."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= size and value % size == 0:
-            return f"{value // size}{unit}"
+        if value >= size:
+            return f"{value / size:.4g}{unit}"
     return f"{value}B"
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any, Final, NoReturn
 
+import msgspec
 import yaml
 
 from gateway.config.core_schema import scalar
@@ -105,13 +106,9 @@ def compose(  # noqa: PLR0913 - options that differ between kinds of files
     With `has_merge_keys`, `<<` merges mappings as in YAML 1.1. With `has_scalar_keys`, keys can be numbers or booleans
     (`200:`), which become text.
     """
+    text = source.text if text is None else text
     composer = _Composer(
-        source,
-        source.text if text is None else text,
-        first_line,
-        has_merge_keys=has_merge_keys,
-        has_scalar_keys=has_scalar_keys,
-        max_nodes=max_nodes,
+        source, text, first_line, has_merge_keys, has_scalar_keys, max_nodes, next_event=_LOADER(text).get_event
     )
     try:
         return composer.document(), composer.diagnostics
@@ -119,32 +116,24 @@ def compose(  # noqa: PLR0913 - options that differ between kinds of files
         return None, composer.diagnostics
 
 
-class _Composer:
-    def __init__(  # noqa: PLR0913 - the options of `compose`
-        self,
-        source: SourceFile,
-        text: str,
-        first_line: int,
-        *,
-        has_merge_keys: bool,
-        has_scalar_keys: bool,
-        max_nodes: int,
-    ) -> None:
-        self.diagnostics: list[Diagnostic] = []
-        self._has_scalar_keys = has_scalar_keys
-        self._max_nodes = max_nodes
-        self._source = source
-        self._text = text
-        self._first_line = first_line
-        self._has_merge_keys = has_merge_keys
-        self._anchors: dict[str, tuple[Node | None, int]] = {}
-        """Maps each anchor to its node and the number of values in the node. The node is None until it is complete."""
-        self._values = 0
-        """Number of values so far, after alias expansion."""
-        self._has_aliases = False
-        self._path: list[str | int] = []
-        self._next: Callable[[], yaml.Event] = _LOADER(text).get_event
-        """Returns the next event. `yaml.parse` would also check for a further event each time."""
+class _Composer(msgspec.Struct):
+    """The state of `compose`, which has the same options."""
+
+    source: SourceFile
+    text: str
+    first_line: int
+    has_merge_keys: bool
+    has_scalar_keys: bool
+    max_nodes: int
+    next_event: Callable[[], yaml.Event]
+    """`yaml.parse` would also check for a further event each time."""
+    diagnostics: list[Diagnostic] = msgspec.field(default_factory=list)
+    anchors: dict[str, tuple[Node | None, int]] = msgspec.field(default_factory=dict)
+    """Maps each anchor to its node and the number of values in the node. The node is None until it is complete."""
+    values: int = 0
+    """Number of values so far, after alias expansion."""
+    has_aliases: bool = False
+    path: list[str | int] = msgspec.field(default_factory=list)
 
     def document(self) -> Node | None:
         """Return the root node, or None if the document is empty.
@@ -152,9 +141,9 @@ class _Composer:
         Raises:
             CompositionError: a fatal error has been reported.
         """
-        if (found := _NOT_PRINTABLE.search(self._text)) is not None:
-            lines = LINE_BREAK.split(self._text[: found.start()])
-            place = Place(self._source, len(lines) + self._first_line, len(lines[-1]) + 1)
+        if (found := _NOT_PRINTABLE.search(self.text)) is not None:
+            lines = LINE_BREAK.split(self.text[: found.start()])
+            place = Place(self.source, len(lines) + self.first_line, len(lines[-1]) + 1)
             code = f"U+{ord(found[0]):04X}"
             self._give_up(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
         try:
@@ -162,14 +151,14 @@ class _Composer:
         except yaml.MarkedYAMLError as error:
             if "nesting depth" in (error.problem or ""):  # libyaml and PyYAML 6.0.4 have a limit too
                 self._give_up(_TOO_DEEP, self._place(error.problem_mark))
-            message, mark = _explain(error, self._text, first_line=self._first_line)
+            message, mark = _explain(error, self.text, first_line=self.first_line)
             self._give_up(f"YAML syntax: {message}", self._place(mark))
         # Reader errors have no mark.
         except yaml.YAMLError as error:
-            self._give_up(f"YAML syntax: {error}", Place(self._source, 1 + self._first_line, 1))
+            self._give_up(f"YAML syntax: {error}", Place(self.source, 1 + self.first_line, 1))
 
     def _document(self) -> Node | None:
-        next_event = self._next
+        next_event = self.next_event
         next_event()  # stream start
         if isinstance(next_event(), yaml.StreamEndEvent):
             return None
@@ -185,7 +174,7 @@ class _Composer:
     def _node(self, event: yaml.Event) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
-        before = self._values
+        before = self.values
         self._count(1, event)
         if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:
             return self._scalar(event)  # most nodes
@@ -193,12 +182,12 @@ class _Composer:
         if tag is not None and tag != "!":
             shown = tag.replace("tag:yaml.org,2002:", "!!")
             self._report(f"the tag `{shown}` is not allowed; values are plain YAML", event)
-        if len(self._path) > MAX_DEPTH:
+        if len(self.path) > MAX_DEPTH:
             # `_node` is recursive, so deeper nesting would overflow the stack.
             self._give_up(_TOO_DEEP, self._place(event.start_mark))
         anchor = getattr(event, "anchor", None)
         if anchor is not None:
-            self._anchors[anchor] = (None, 1)
+            self.anchors[anchor] = (None, 1)
         if isinstance(event, yaml.ScalarEvent):
             node: Node = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
@@ -208,27 +197,27 @@ class _Composer:
         else:
             self._give_up("YAML syntax: expected a value", self._place(event.start_mark))
         if anchor is not None:
-            self._anchors[anchor] = (node, self._values - before)
+            self.anchors[anchor] = (node, self.values - before)
         return node
 
     def _count(self, values: int, event: yaml.Event) -> None:
-        self._values += values
+        self.values += values
         # Check each time, because a few hundred bytes of aliases can expand to hundreds of millions of values.
-        if self._values > self._max_nodes:
-            advice = " once aliases are expanded; check for nested aliases" if self._has_aliases else "; remove some"
-            self._give_up(f"more than {self._max_nodes:,} values{advice}", self._place(event.start_mark))
+        if self.values > self.max_nodes:
+            advice = " once aliases are expanded; check for nested aliases" if self.has_aliases else "; remove some"
+            self._give_up(f"more than {self.max_nodes:,} values{advice}", self._place(event.start_mark))
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
-        self._has_aliases = True
+        self.has_aliases = True
         name = event.anchor or ""
-        node, values = self._anchors.get(name, (None, 1))
+        node, values = self.anchors.get(name, (None, 1))
         self._count(values, event)
         if node is not None:
             return node
-        if name in self._anchors:
+        if name in self.anchors:
             self._report(f"`*{name}` is inside its own anchor", event)
         else:
-            known = ", ".join(f"`&{anchor}`" for anchor in islice(self._anchors, 10))
+            known = ", ".join(f"`&{anchor}`" for anchor in islice(self.anchors, 10))
             self._report(f"`*{name}` has no anchor before it" + (f"; there are {known}" if known else ""), event)
         return self._invalid(event)
 
@@ -252,11 +241,11 @@ class _Composer:
 
     def _sequence(self, start: yaml.SequenceStartEvent) -> Sequence:
         items: list[Node] = []
-        self._path.append(0)
-        while not isinstance(event := self._next(), yaml.SequenceEndEvent):
-            self._path[-1] = len(items)
+        self.path.append(0)
+        while not isinstance(event := self.next_event(), yaml.SequenceEndEvent):
+            self.path[-1] = len(items)
             items.append(self._node(event))
-        self._path.pop()
+        self.path.pop()
         place, end = self._place(start.start_mark), self._place(event.end_mark)
         return Sequence(tuple(items), place, end, is_flow=bool(start.flow_style))
 
@@ -265,19 +254,19 @@ class _Composer:
         merged: dict[str, MapItem] = {}
         merge_place: Place | None = None
         is_template = False  # `key: {{ name }}` without quotes is a mapping with a mapping as key
-        self._path.append("")
-        while not isinstance(event := self._next(), yaml.MappingEndEvent):
-            self._path[-1] = ""
+        self.path.append("")
+        while not isinstance(event := self.next_event(), yaml.MappingEndEvent):
+            self.path[-1] = ""
             is_merge = (
-                self._has_merge_keys
+                self.has_merge_keys
                 and isinstance(event, yaml.ScalarEvent)
                 and event.value == "<<"
                 and event.implicit[0]
             )
             key = "<<" if is_merge else self._key(event)
-            self._path[-1] = key or "?"
+            self.path[-1] = key or "?"
             place = self._place(event.start_mark)
-            node = self._node(self._next())
+            node = self._node(self.next_event())
             if is_merge:
                 if merge_place is None:
                     merge_place = place
@@ -291,7 +280,7 @@ class _Composer:
                 entries[key] = MapItem(place, node)
             elif isinstance(event, yaml.CollectionStartEvent):
                 is_template = True
-        self._path.pop()
+        self.path.pop()
         if is_template:
             return self._invalid(start)
         # Keys of the mapping take precedence over merged keys.
@@ -302,7 +291,7 @@ class _Composer:
     def _key(self, event: yaml.Event) -> str | None:
         """Return a key, or None after reporting that the key is not text."""
         if isinstance(event, yaml.ScalarEvent) and event.tag is None and event.anchor is None:  # most keys
-            if self._has_scalar_keys:
+            if self.has_scalar_keys:
                 return str(event.value)
             value = self._value(event)
         else:
@@ -337,11 +326,11 @@ class _Composer:
     def _place(self, mark: Any) -> Place:
         # PyYAML and libyaml have different classes of marks.
         line, column = (0, 0) if mark is None else (mark.line, mark.column)
-        return Place(self._source, self._first_line + line + 1, column + 1)
+        return Place(self.source, self.first_line + line + 1, column + 1)
 
     def _report(self, message: str, where: yaml.Event | Place) -> None:
         place = where if isinstance(where, Place) else self._place(where.start_mark)
-        path: DocumentPath = tuple(key for key in self._path if key != "")
+        path: DocumentPath = tuple(key for key in self.path if key != "")
         self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
 
     def _give_up(self, message: str, place: Place) -> NoReturn:

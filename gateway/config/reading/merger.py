@@ -28,6 +28,7 @@ from gateway.config.reading.source_file import SourceFile
 from gateway.config.reading.validation_messages import (
     diagnostics_of,
     expected,
+    invalid_values,
     keys_of,
     models_of,
     unknown_key,
@@ -124,7 +125,7 @@ class Merger:
             self._repair(model, data, error, item, path)
             return None
         # An anchor outside this entry can contain an unreadable value.
-        if self._diagnostics and _has_invalid(data):
+        if self._diagnostics and next(invalid_values(data), None) is not None:
             self._repair(model, data, None, item, path)
             return None
         return value
@@ -306,16 +307,6 @@ def _is_backend(name: str, node: Node, model: type[Model]) -> bool:
     keys = node.entries.keys()
     known = {key for part in models_of(model, name) for key in keys_of(part)}
     return bool(keys & known) and keys.isdisjoint(backends_of(model))
-
-
-def _has_invalid(data: Json) -> bool:
-    match data:
-        case dict():
-            return any(map(_has_invalid, data.values()))
-        case list():
-            return any(map(_has_invalid, data))
-        case _:
-            return isinstance(data, Invalid)
 
 
 def _shown(place: Place) -> str:

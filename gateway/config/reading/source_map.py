@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.diagnostics.problems import TextOffset
+from gateway.config.models.definition_keys import Definition
 from gateway.config.models.interpolated_text import MASK
 from gateway.config.reading.nodes import Diagnostic, Mapping, Place, Scalar, find, place_of, plain
 from gateway.config.reading.source_file import SourceFile, digest_of_json
@@ -36,9 +37,10 @@ _ENOUGH: Final = 12
 """Number of characters to compare when checking a position."""
 
 
-class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of a definition that does not come from the YAML files."""
+class SourceDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition that does not come from the YAML files."""
 
+    config: Definition
     path: DocumentPath
     """Path of the source entry, such as `("upstreams", "github")`, or of the entry's override for this definition."""
     written: Json
@@ -73,7 +75,7 @@ class WrittenSources:
         self._files = tuple(files)
         self._directory = directory
         self._relative = cache(partial(os.path.relpath, start=directory))
-        self._origins: dict[DocumentPath, Origin] = {}
+        self._origins: dict[DocumentPath, SourceDefinition] = {}
         self._unstructured = {source.path for source in unstructured}
         self._lines: dict[tuple[Path, int], str] = {}
         """Cache of masked lines, because a generated file can have a thousand problems in one long line."""
@@ -82,7 +84,7 @@ class WrittenSources:
             for line in range(scalar.place.line, scalar.end.line + 1):
                 self._secrets.setdefault((scalar.place.source.path, line), []).append(scalar)
 
-    def with_origins(self, origins: dict[DocumentPath, Origin]) -> "WrittenSources":
+    def with_origins(self, origins: dict[DocumentPath, SourceDefinition]) -> "WrittenSources":
         """Return a copy that also locates source definitions. `origins` has keys such as `("tools", "x")`."""
         extended = copy(self)
         extended._origins = origins  # noqa: SLF001 - a new copy

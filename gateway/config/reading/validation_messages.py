@@ -77,7 +77,7 @@ def without_errors(data: Json, error: ValidationError | None, model: object) -> 
 
     Misspelt keys are corrected. Invalid inputs and arguments keep their names, because templates use the names.
     """
-    paths = list(_invalid_values(data, ()))
+    paths = list(invalid_values(data))
     copied = _copied(data)
     for details, _, path in () if error is None else _located(error, data, model):
         if not path:
@@ -119,12 +119,13 @@ _NAMING: Final = frozenset({"input_schema", "uri", "files", "root"})
 """Other keys that define names for templates."""
 
 
-def _invalid_values(data: Json, path: DocumentPath) -> Iterator[DocumentPath]:
+def invalid_values(data: Json, path: DocumentPath = ()) -> Iterator[DocumentPath]:
+    """Yield the path of each value that could not be read."""
     if isinstance(data, Invalid):
         yield path
     elif isinstance(data, dict | list):
         for step, member in data.items() if isinstance(data, dict) else enumerate(data):
-            yield from _invalid_values(member, (*path, step))
+            yield from invalid_values(member, (*path, step))
 
 
 def _copied(data: Json) -> Json:

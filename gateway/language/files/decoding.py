@@ -12,6 +12,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 
+from gateway.config.models.quantities import size_text
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.media_types import is_text, media_type_in
@@ -39,7 +40,7 @@ class FileRule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        size = "" if self.max_size is None else f"at most {size_in_words(self.max_size)}"
+        size = "" if self.max_size is None else f"at most {size_text(self.max_size)}"
         return ", ".join(filter(None, [" or ".join(self.media_types), size]))
 
 
@@ -54,14 +55,6 @@ def decoded_file(text: str, rule: FileRule) -> FileArgument:
         return _from_uri(text, rule)
     data = _from_base64(text, rule)
     return FileArgument(data, media_type=_checked_type(None, data, rule))
-
-
-def size_in_words(size: int) -> str:
-    """Format a number of bytes like sizes in the configuration: `5MiB`, `1.5KiB`, `17B`."""
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.4g}{name}"
-    return f"{size}B"
 
 
 def _from_uri(uri: str, rule: FileRule) -> FileArgument:
@@ -133,7 +126,7 @@ def _not_base64(text: str, why: str = "contains `=` before the end") -> FileRefu
 
 def _check_size(size: int, rule: FileRule) -> None:
     if rule.max_size is not None and size > rule.max_size:
-        raise FileRefusedError(f"must be at most {size_in_words(rule.max_size)}, was {size_in_words(size)}")
+        raise FileRefusedError(f"must be at most {size_text(rule.max_size)}, was {size_text(size)}")
 
 
 def _checked_type(given: str | None, data: bytes, rule: FileRule) -> str | None:

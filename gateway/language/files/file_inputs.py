@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.base import Items, Model, matching
-from gateway.config.models.quantities import PositiveSize
+from gateway.config.models.quantities import PositiveSize, size_text
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import (
     FilePlaces,
@@ -19,7 +19,6 @@ from gateway.language.files.decoding import (
     referenced_schema,
     schemas_of_parts,
     schemas_of_same_value,
-    size_in_words,
 )
 from gateway.language.schemas.keywords import HEADER_KEYWORD, rewritten, subschemas
 
@@ -168,7 +167,7 @@ def _warn_of_size(max_size: int | None, problems: Problems, *, max_body: int | N
     if max_size > most:
         problems.warning(
             "a file of this size does not fit in a request as base64: `listen.max_body` is "
-            f"{size_in_words(max_body)}, enough for files of {size_in_words(most)}"
+            f"{size_text(max_body)}, enough for files of {size_text(most)}"
         )
 
 

@@ -148,12 +148,15 @@ def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bo
 def is_costly(pattern: str) -> bool:
     """Whether a pattern can take more than about 100 ns for each character."""
     # This engine rejects look-around, and patterns whose automaton exceeds the size limit.
-    options = jsonschema_rs.RegexOptions(size_limit=_SMALL_AUTOMATON)
+    return not compiles(pattern, jsonschema_rs.RegexOptions(size_limit=_SMALL_AUTOMATON))
+
+
+def compiles(pattern: str, options: jsonschema_rs.RegexOptions | jsonschema_rs.FancyRegexOptions) -> bool:
     try:
         jsonschema_rs.Draft202012Validator({"pattern": pattern}, pattern_options=options)
     except jsonschema_rs.ValidationError:
-        return True
-    return False
+        return False
+    return True
 
 
 def repetitions(pattern: str) -> int:

@@ -1,23 +1,27 @@
-"""Generates the JSON Schema of the configuration, for editors and the reference.
+"""Generates the JSON Schema of the configuration for editors, and from it the reference in Markdown.
 
 The schema accepts every file that the loader accepts. Some checks, such as template syntax, exist only in the loader.
 """
 
 import ast
 import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import orjson
+import yaml
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from gateway.config.models.base import INTERPOLATION_SCHEMA, Model
 from gateway.config.models.document import Document
-from gateway.config.models.quantities import duration_text
-from gateway.json_types import Json
+from gateway.config.models.quantities import DURATION_SCHEMA, RATE_SCHEMA, SIZE_SCHEMA, duration_text, size_text
+from gateway.json_types import Json, JsonObject
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -126,3 +130,167 @@ def _tidy(schema: Json) -> None:
             del schema["default"]
         for value in schema.values():
             _tidy(value)
+
+
+_SECTION_OF: Final = "#/$defs/"
+_FILE: Final = "Document"
+_SPELLED: Final = {"Api": "API", "Http": "HTTP", "OAuth": "OAuth", "OpenApi": "OpenAPI", "Sql": "SQL", "Tls": "TLS"}
+_QUANTITIES: Final[Sequence[tuple[str, Sequence[JsonObject]]]] = (
+    ("duration", DURATION_SCHEMA["anyOf"][:2]),
+    ("size", SIZE_SCHEMA["anyOf"][:2]),
+    ("rate", [RATE_SCHEMA]),
+)
+"""Words for numbers with a unit, and the schemas of each notation."""
+_NULL: Final = {"type": "null"}
+_WORDS: Final = {"array": "list", "object": "map"}
+
+
+def reference_examples() -> dict[str, str]:
+    """Return an example configuration for each section of the reference, by model name."""
+    text = Path(__file__).with_name("reference_examples.yaml").read_text(encoding="utf-8")
+    examples: dict[str, str] = yaml.safe_load(text)
+    return examples
+
+
+def keys_reference() -> str:
+    """Return the table of contents, and one section for each model in order of first use."""
+    schema = document_schema()
+    groups = _sections_by_key(schema)
+    examples = reference_examples()
+    users = _users(schema)
+    contents = [f"- `{key}`: {', '.join(map(_link, names))}" for key, names in groups.items() if names]
+    templates = "- Templates: [Filters](#filters-in-templates), [Tests](#tests-in-templates)"
+    blocks = [
+        "## Contents\n",
+        "\n".join(["- [The file](#the-file)", *contents, templates, ""]),
+        "## The file\n",
+        _table(schema["properties"], required=()),
+        _example(examples.get(_FILE)),
+    ]
+    for name in (name for names in groups.values() for name in names):
+        definition = schema["$defs"][name]
+        blocks += [
+            f"## {_title(name)}\n",
+            f"{definition['description']}\n" if definition.get("description") else "",
+            f"{users[name]}\n",
+            _table(definition.get("properties", {}), definition.get("required", ())),
+            _example(examples.get(name)),
+        ]
+    return "\n".join(block for block in blocks if block)
+
+
+def _example(text: str | None) -> str:
+    return f"Example:\n\n```yaml\n{text}```\n" if text else ""
+
+
+def _title(name: str) -> str:
+    first, *others = (_SPELLED.get(word, word) for word in re.findall("OAuth|OpenApi|[A-Z][a-z]+", name))
+    return " ".join([first, *(word if word.isupper() else word.lower() for word in others)])
+
+
+def _link(name: str) -> str:
+    title = _title(name)
+    return f"[{title}](#{title.lower().replace(' ', '-')})"
+
+
+def _sections_by_key(schema: JsonObject) -> dict[str, list[str]]:
+    """Map each top-level key to the schema definitions that it references. List each definition only once."""
+    seen: set[str] = set()
+    sections: dict[str, list[str]] = {}
+    for key, field in schema["properties"].items():
+        found, waiting = sections.setdefault(key, []), list(_references(field))
+        while waiting:
+            if (name := waiting.pop(0)) not in seen:
+                seen.add(name)
+                found.append(name)
+                waiting += _references(schema["$defs"][name])
+    return sections
+
+
+def _references(value: Json) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(target := value.get("$ref"), str):
+            yield target.removeprefix(_SECTION_OF)
+        for member in value.values():
+            yield from _references(member)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _references(item)
+
+
+def _users(schema: JsonObject) -> dict[str, str]:
+    """Return a `Used in …` sentence with links for each schema definition."""
+    owners = {"": schema, **schema["$defs"]}
+    keys: dict[str, dict[str, list[str]]] = {}
+    for owner, definition in owners.items():
+        for key, field in definition.get("properties", {}).items():
+            for name in _references(field):
+                keys.setdefault(name, {}).setdefault(key, []).append(_link(owner) if owner else "[the file](#the-file)")
+    sentences = {}
+    for name, used in keys.items():
+        places = (f"`{key}` of {_listed(links, conjunction='and')}" for key, links in used.items())
+        sentences[name] = f"Used in {'; '.join(places)}."
+    return sentences
+
+
+def _listed(words: Iterable[str], conjunction: str = "or") -> str:
+    *others, last = dict.fromkeys(words)
+    return f"{', '.join(others)} {conjunction} {last}" if others else last
+
+
+def _table(properties: JsonObject, required: Json) -> str:
+    rows = [
+        (f"`{name}`", _type_of(field), _default_of(name, field, required), field.get("description", ""))
+        for name, field in properties.items()
+    ]
+    return markdown_table(("key", "value", "default", "meaning"), rows)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([" ".join(cell.split()).replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), ""])
+
+
+def _default_of(name: str, field: JsonObject, required: Json) -> str:
+    if name in required:
+        return "*required*"
+    if "default" not in field:
+        return ""
+    default = field["default"]
+    if _type_of(field) == "size":
+        default = size_text(default)
+    return f"`{default}`" if isinstance(default, str) and default else f"`{orjson.dumps(default).decode()}`"
+
+
+def _type_of(field: JsonObject, *, plural: str = "") -> str:
+    """Return the type of a field in plain words. The ending `plural` is appended to nouns."""
+    if "$ref" in field:
+        return _link(field["$ref"].removeprefix(_SECTION_OF))
+    alternatives = field.get("anyOf", field.get("oneOf", [field]))
+    words = []
+    for word, quantity in _QUANTITIES:
+        forms = [form for form in alternatives if any(each.items() <= form.items() for each in quantity)]
+        if forms:
+            words.append(word + plural)
+            alternatives = [form for form in alternatives if form not in forms]
+    if alternatives != [field]:
+        others = (form for form in alternatives if form not in (INTERPOLATION_SCHEMA, _NULL))
+        return _listed([*words, *(_type_of(form, plural=plural) for form in others)])
+    if "enum" in field or "const" in field:
+        values = field.get("enum", [field.get("const")])
+        return _listed(f"`{value if isinstance(value, str) else orjson.dumps(value).decode()}`" for value in values)
+    return _plain_type_of(field, plural)
+
+
+def _plain_type_of(field: JsonObject, plural: str) -> str:
+    kind = field.get("type")
+    if kind is None:
+        return "any value"
+    if isinstance(kind, list):
+        return _listed(_WORDS.get(word, str(word)) + plural for word in kind if word != "null")
+    if kind == "array":
+        return f"list{plural} of {_type_of(field['items'], plural='s')}" if field.get("items") else f"list{plural}"
+    members = field.get("additionalProperties")
+    if kind == "object" and isinstance(members, Mapping) and members:
+        return f"map{plural} of {_type_of(members, plural='s')}"
+    return _WORDS.get(kind, str(kind)) + plural

@@ -10,8 +10,7 @@ import pytest
 from gateway.cli.commands.validate import check
 from gateway.config.loader import load
 from gateway.config.models.base import Model
-from gateway.config.reference import reference_examples
-from gateway.config.schema import document_schema
+from gateway.config.schema import document_schema, reference_examples
 from gateway.config.settings import read_settings
 from gateway.json_types import Json
 from tests.certificates import Authority

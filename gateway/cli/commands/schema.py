@@ -4,8 +4,7 @@ from typing import Final
 
 from gateway.cli.console import Console
 from gateway.cli.parser import Parser
-from gateway.config.reference import keys_reference, markdown_table
-from gateway.config.schema import document_schema
+from gateway.config.schema import document_schema, keys_reference, markdown_table
 from gateway.language.templates.filters import FILTERS, TESTS
 
 _HEAD: Final = """\

@@ -215,9 +215,9 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 75_141,
-    "files": 455,
-    "classes": 735,
+    "lines": 75_100,
+    "files": 454,
+    "classes": 734,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,

@@ -34,68 +34,57 @@ Way = tuple[str, Era]
 """A transport and an era."""
 
 
-async def connect(  # noqa: PLR0913 - what is known of the server, and whom the session is for
-    spec: ServerSpec,
-    *,
-    era: Era | None,
-    known: Way | None,
-    listener: Listener,
-    capabilities: JsonObject,
-    subject: Subject | None = None,
-    seconds: float,
-) -> Session:
-    """Open a session within `seconds`. Try the `known` transport and era first.
-
-    Raises:
-        UpstreamError: all attempts failed. The message is from the `known` attempt, or from the most successful one.
-    """
-    attempt = _ConnectionAttempt(spec=spec, listener=listener, capabilities=capabilities, subject=subject)
-    failure: UpstreamError | None = None
-    try:
-        async with asyncio.timeout(seconds) as limit:
-            for way in _ways(spec, era, known):
-                transport, first_era = way
-                is_probe = first_era is Era.MODERN and era is None and way != known
-                try:
-                    opened = await attempt.handshake(way, seconds=PROBE_SECONDS if is_probe else None)
-                except UpstreamError as error:
-                    # A missing event stream does not explain why requests are refused.
-                    is_nothing_new = transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
-                    if failure is None or (known is None and not is_nothing_new):
-                        failure = error
-                    # Other attempts would fail too, except after a probe: a server may refuse unknown methods.
-                    is_refusal = isinstance(error, RefusedCredentialsError) and not is_probe
-                    if is_refusal or isinstance(error, NoCredentialsError) or type(error) is UnreachableError:
-                        break
-                else:
-                    if opened is not None:
-                        return opened
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        if failure is None or known is None:
-            failure = attempt.with_noise(NoAnswerError(f"no handshake within {seconds:g} s"))
-    finally:
-        await attempt.end()
-    raise failure or UnreachableError("does not respond")
-
-
 @dataclass(kw_only=True, slots=True)
-class _ConnectionAttempt:
+class Connecting:
     """One attempt to connect. Handshakes share a session, because a slow server may respond to an earlier handshake."""
 
     spec: ServerSpec
     listener: Listener
     capabilities: JsonObject
-    subject: Subject | None
+    subject: Subject | None = None
     session: Session | None = None
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def handshake(self, way: Way, *, seconds: float | None) -> Session | None:
+    async def connect(self, *, era: Era | None, known: Way | None, seconds: float) -> Session:
+        """Open a session within `seconds`. Try the `known` transport and era first.
+
+        Raises:
+            UpstreamError: all attempts failed. The message is from the `known` or the most successful attempt.
+        """
+        failure: UpstreamError | None = None
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                for way in _ways(self.spec, era, known):
+                    transport, tried_era = way
+                    is_probe = tried_era is Era.MODERN and era is None and way != known
+                    try:
+                        opened = await self._handshake(way, seconds=PROBE_SECONDS if is_probe else None)
+                    except UpstreamError as error:
+                        # A missing event stream does not explain why requests are refused.
+                        is_nothing_new = transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
+                        if failure is None or (known is None and not is_nothing_new):
+                            failure = error
+                        # Other attempts would fail too, except after a probe: a server may refuse unknown methods.
+                        is_refusal = isinstance(error, RefusedCredentialsError) and not is_probe
+                        if is_refusal or isinstance(error, NoCredentialsError) or type(error) is UnreachableError:
+                            break
+                    else:
+                        if opened is not None:
+                            return opened
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            if failure is None or known is None:
+                failure = self._with_noise(NoAnswerError(f"no handshake within {seconds:g} s"))
+        finally:
+            await self._end()
+        raise failure or UnreachableError("does not respond")
+
+    async def _handshake(self, way: Way, *, seconds: float | None) -> Session | None:
         """Start another handshake. Return the session once a handshake succeeds, or None after `seconds`."""
         transport, era = way
         if self.session is not None and (self.session.transport != transport or self.session.is_closed):
-            await self.end()
+            await self._end()
         try:
             if self.session is None:
                 link = self.spec.links[transport]()
@@ -103,7 +92,7 @@ class _ConnectionAttempt:
                 await self.session.open(subject=self.subject)
             return await self._first(self.session, era, seconds)
         except UpstreamError as error:
-            raise self.with_noise(error) from error.__cause__
+            raise self._with_noise(error) from error.__cause__
 
     async def _first(self, session: Session, era: Era, seconds: float | None) -> Session | None:
         newest = asyncio.create_task(session.handshake(era), name="handshake with an upstream")
@@ -123,7 +112,7 @@ class _ConnectionAttempt:
         await newest  # raises its failure
         return None
 
-    def with_noise(self, error: UpstreamError) -> UpstreamError:
+    def _with_noise(self, error: UpstreamError) -> UpstreamError:
         """Add the output of a program that does not speak MCP to an error."""
         if self.session is None or not self.session.noise:
             return error
@@ -134,7 +123,7 @@ class _ConnectionAttempt:
             task.cancel()
         self.handshakes = set()
 
-    async def end(self) -> None:
+    async def _end(self) -> None:
         self._cancel()
         session, self.session = self.session, None
         if session is not None:

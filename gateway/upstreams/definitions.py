@@ -1,6 +1,6 @@
 """Converts the lists of an upstream server to definitions, which the server's entry selects and overrides. No I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -56,6 +56,7 @@ _URI: Final = "resourceUri"
 _OLD_KEY: Final = "ui/resourceUri"
 
 Definitions = dict[tuple[str, str], SourceDefinition]
+_Selection = ToolSelection | ResourceSelection | PromptSelection
 
 
 class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,11 +121,11 @@ def _prefix(name: str, config: Upstream) -> str:
 def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.tools
     has_pages = any(map(page_uris, lists.tools))
-    chosen = _selected(entry, "tools", selection, lists.tools, by="name")
+    chosen = _selected(entry, "tools", selection, {"name": lists.tools})
     if unfit_prefix(entry.name, entry.config):
         return
-    for wire in chosen:
-        remote = wire["name"]
+    for by, wire in chosen:
+        remote = wire[by]
         override = selection.override.get(remote, defaults_of(ToolOverride))
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "tool"):
@@ -165,18 +166,11 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
 
 def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.resources
-    members = [
-        (member, _with_names(entry, "resources", wires, by=member))
-        for member, wires in (("uri", lists.resources), ("uriTemplate", lists.templates))
-    ]
-    chosen = [
-        (member, wire)
-        for member, wires in members
-        for wire in _matching(selection, wires, by=member)
-        if member != "uri" or _is_absolute(wire["uri"], entry)
-    ]
-    _warn_of_unmatched(entry, "resources", selection, [wire[member] for member, wires in members for wire in wires])
-    for member, wire in chosen:
+    for member, wire in _selected(
+        entry, "resources", selection, {"uri": lists.resources, "uriTemplate": lists.templates}
+    ):
+        if member == "uri" and not _is_absolute(wire["uri"], entry):
+            continue
         remote, uri = wire[member], f"{entry.relay.uri_prefix}{wire[member]}"
         override = selection.override.get(remote, defaults_of(ResourceOverride))
         is_template = member == "uriTemplate"
@@ -202,8 +196,8 @@ def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple
 
 def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str, str], SourceDefinition]]:
     selection = entry.config.prompts
-    for wire in _selected(entry, "prompts", selection, lists.prompts, by="name"):
-        remote = wire["name"]
+    for by, wire in _selected(entry, "prompts", selection, {"name": lists.prompts}):
+        remote = wire[by]
         override = selection.override.get(remote, defaults_of(PromptOverride))
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "prompt"):
@@ -237,42 +231,28 @@ def _completers(relay: Relay, reference: JsonObject, names: list[str]) -> dict[s
 
 
 def _selected(
-    entry: UpstreamEntry,
-    kind: str,
-    selection: ToolSelection | PromptSelection,
-    wires: list[dict[str, Json]],
-    *,
-    by: str,
-) -> list[dict[str, Json]]:
-    named = _with_names(entry, kind, wires, by=by)
-    _warn_of_unmatched(entry, kind, selection, [wire[by] for wire in named])
-    return _matching(selection, named, by=by)
+    entry: UpstreamEntry, kind: str, selection: _Selection, lists: Mapping[str, list[dict[str, Json]]]
+) -> list[tuple[str, dict[str, Json]]]:
+    """Return the list entries to offer, each with the member that identifies it. `lists` has these members as keys."""
+    found: list[tuple[str, dict[str, Json]]] = []
+    for by, wires in lists.items():
+        named = [(by, well_typed(wire)) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
+        if len(named) < len(wires):
+            entry.warnings.append(((), f"{len(wires) - len(named)} of its {kind} are not offered: they have no `{by}`"))
+        found += named
+    _warn_of_unmatched(entry, kind, selection, [wire[by] for by, wire in found])
+    return [
+        (by, wire)
+        for by, wire in found
+        if _matches(wire[by], selection.include) and not _matches(wire[by], selection.exclude)
+    ]
 
 
-def _with_names(entry: UpstreamEntry, kind: str, wires: list[dict[str, Json]], *, by: str) -> list[dict[str, Json]]:
-    """Return the list entries that have a name or URI, and drop members of the wrong type."""
-    found = [well_typed(wire) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
-    if len(found) < len(wires):
-        entry.warnings.append(((), f"{len(wires) - len(found)} of its {kind} are not offered: they have no `{by}`"))
-    return found
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _matching(
-    selection: ToolSelection | ResourceSelection | PromptSelection, wires: list[dict[str, Json]], *, by: str
-) -> list[dict[str, Json]]:
-    def is_wanted(name: Json) -> bool:
-        return (
-            isinstance(name, str)
-            and any(fnmatchcase(name, pattern) for pattern in selection.include)
-            and not any(fnmatchcase(name, pattern) for pattern in selection.exclude)
-        )
-
-    return [wire for wire in wires if is_wanted(wire.get(by))]
-
-
-def _warn_of_unmatched(
-    entry: UpstreamEntry, kind: str, selection: ToolSelection | ResourceSelection | PromptSelection, names: list[str]
-) -> None:
+def _warn_of_unmatched(entry: UpstreamEntry, kind: str, selection: _Selection, names: list[str]) -> None:
     for key in ("include", "exclude"):
         for index, pattern in enumerate(getattr(selection, key)):
             # `*` is the default.

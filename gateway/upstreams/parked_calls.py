@@ -9,7 +9,7 @@ A parked call exists only in the process that started it. Threats: calls that ar
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -47,15 +47,10 @@ class ParkedCall(RelayedCall):
     def is_parked(self) -> bool:
         return self._invocation is None
 
-    def start(self, work: Callable[["ParkedCall"], Awaitable[JsonObject]]) -> None:
-        async def run() -> JsonObject:
-            try:
-                return await work(self)
-            finally:
-                self._changed.set()
-
+    def start(self, work: Coroutine[object, object, JsonObject]) -> None:
         # A task, because the call outlives the request that started it.
-        self._task = asyncio.create_task(run(), name="call to an upstream")
+        self._task = asyncio.create_task(work, name="call to an upstream")
+        self._task.add_done_callback(lambda _: self._changed.set())
 
     def attach(self, invocation: Invocation) -> bool:
         """Connect the call to a request of the client. Return False if another request is using the call."""
@@ -135,7 +130,7 @@ class ParkedCalls:
         self,
         invocation: Invocation,
         config: Upstream,
-        send: Callable[[RelayedCall], Awaitable[JsonObject]],
+        send: Callable[[RelayedCall], Coroutine[object, object, JsonObject]],
         *,
         upstream: str,
         ask_timeout: timedelta,
@@ -149,7 +144,7 @@ class ParkedCalls:
             call_id = f"{self._process}.{secrets.token_urlsafe(16)}"
             ended = partial(self._calls.pop, call_id, None)
             call = ParkedCall(invocation, config, upstream=upstream, call_id=call_id, ended=ended)
-            call.start(send)
+            call.start(send(call))
             self._calls[call_id] = call
             return call_id
 

@@ -23,7 +23,7 @@ from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.relayed_call import EVERYTHING, RelayedCall, allowed
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
-from gateway.upstreams.connecting import Way, connect
+from gateway.upstreams.connecting import Connecting, Way
 from gateway.upstreams.failures import (
     ANSWERS,
     ConnectionLostError,
@@ -282,15 +282,12 @@ class SessionPool:
         era = None if self.config.era is None else Era(self.config.era)
         try:
             async with self._place_to_start():
-                session = await connect(
-                    self.spec,
-                    era=era,
-                    known=self.known_way,
+                session = await Connecting(
+                    spec=self.spec,
                     listener=self._listener,
                     capabilities=self._declared(call),
                     subject=None if call is None else call.subject,
-                    seconds=self.config.connect_timeout.total_seconds(),
-                )
+                ).connect(era=era, known=self.known_way, seconds=self.config.connect_timeout.total_seconds())
         except NoCredentialsError:
             raise
         except UpstreamError as error:

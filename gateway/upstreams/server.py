@@ -64,12 +64,13 @@ class UpstreamServer:
         self._documents: Final = documents
         self._connection: Final = connection
         self._watched: frozenset[str] = frozenset()
-        self._is_watching: Final = asyncio.Event()
-        """Set unless sessions still have to watch or unwatch resources."""
-        self._is_watching.set()
+        self.is_watching: Final = asyncio.Event()
+        """Set once the sessions watch the current resources, or connecting has failed."""
+        self.is_watching.set()
         self._changed: Final = changed
         self._updated: Final = updated
-        self._known: Final = asyncio.Event()
+        self.known: Final = asyncio.Event()
+        """Set once the lists are known, or the server could not be reached."""
         self._is_stale = True
         self._is_remembered = False
         self._note_on_sessions = ""
@@ -109,12 +110,8 @@ class UpstreamServer:
     def watch(self, uris: frozenset[str]) -> None:
         if uris != self._watched:
             self._watched = uris
-            self._is_watching.clear()
+            self.is_watching.clear()
             self._wake.set()
-
-    async def watching(self) -> None:
-        """Wait until the sessions watch the current resources, or until connecting has failed."""
-        await self._is_watching.wait()
 
     async def session_opened(self, watch: Callable[[frozenset[str]], Awaitable[None]]) -> None:
         self._wake.set()
@@ -158,13 +155,9 @@ class UpstreamServer:
             self.lists = remembered
             # The lists of an HTTP server are read after the start. A child process is not started for its lists.
             self._is_remembered = self.pool.is_child
-            self._known.set()
+            self.known.set()
             self._report_change()
         self._task = asyncio.create_task(self._run(), name=f"upstream {self.name}")
-
-    async def known(self) -> None:
-        """Wait until the lists are known, or the server could not be reached."""
-        await self._known.wait()
 
     async def retire(self) -> None:
         self._is_closed = True
@@ -243,9 +236,9 @@ class UpstreamServer:
                 except Exception as error:  # Boundary: the server must be checked again after an internal error
                     log.exception("checking an upstream failed", upstream=self.name)
                     self._record_failure(error)
-                self._known.set()
+                self.known.set()
             if watched == self._watched:
-                self._is_watching.set()
+                self.is_watching.set()
             # Done here, so that no session is closed while its lists are read.
             self.pool.close_idle()
             await self._pause()

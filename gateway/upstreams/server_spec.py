@@ -34,6 +34,8 @@ from gateway.upstreams.client.stdio_link import LineTail, StdioLink
 
 _TRANSPORTS: Final[Mapping[str | None, tuple[str, ...]]] = {"http": ("http",), "sse": ("sse",), None: ("http", "sse")}
 
+_NO_CONNECTION: Final = Connection.model_construct(base_url="")
+
 
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     links: Mapping[str, Callable[[], Link]]
@@ -72,8 +74,8 @@ def _over_http(
     config: Upstream, *, document: Document, services: Services, redactor: Redactor, problems: Problems
 ) -> ServerSpec | None:
     connections = document.connections
-    shared = connections.get(config.connection or "")
-    if config.connection is not None and shared is None:
+    shared = connections.get(config.connection or "", _NO_CONNECTION)
+    if config.connection is not None and shared is _NO_CONNECTION:
         known = did_you_mean(config.connection, [*connections])
         problems.at("connection").error(f"unknown connection `{config.connection}`{known}")
         return None
@@ -82,13 +84,11 @@ def _over_http(
     if problem := base_url_problem(re.split("[?#]", written, maxsplit=1)[0]):
         problems.at("url").error(problem)
         return None
-    private = config.allow_private
-    if private is None:
-        private = shared.allow_private if shared is not None else False
-    headers = {} if shared is None else {name: str(value) for name, value in shared.headers.items()}
-    trust = compile_tls(config.tls or (shared.tls if shared else None), problems.at("tls"))
+    private = shared.allow_private if config.allow_private is None else config.allow_private
+    headers = {name: str(value) for name, value in shared.headers.items()} | config.headers
+    trust = compile_tls(config.tls or shared.tls, problems.at("tls"))
     policy = compile_policy(private, problems.at("allow_private"))
-    is_of_connection = shared is not None and "://" not in (config.url or "")
+    is_of_connection = shared is not _NO_CONNECTION and "://" not in (config.url or "")
     warn_if_blocked(
         written,
         policy,
@@ -96,9 +96,8 @@ def _over_http(
         if is_of_connection
         else problems.at("url"),
     )
-    proxy = None if shared is None else shared.proxy
-    auth = config.auth or (shared.auth if shared else None)
-    authorization, sender = None, Sender(clients=services.http, policy=policy, proxy=proxy, trust=trust)
+    auth = config.auth or shared.auth
+    authorization, sender = None, Sender(clients=services.http, policy=policy, proxy=shared.proxy, trust=trust)
     if auth is not None:
         if config.auth is not None:
             check_no_authorization(config.headers, problems.at("headers"))
@@ -116,7 +115,6 @@ def _over_http(
                 else Problems().at("connections", config.connection or "", "auth")
             ),
         )
-    headers |= config.headers
     channel = partial(HttpChannel, URL(written), headers=headers, sender=sender, authorization=authorization)
     links: dict[str, Callable[[], Link]] = {"http": lambda: HttpLink(channel()), "sse": lambda: SseLink(channel())}
     signs_in_callers = authorization is not None and authorization.is_per_caller
@@ -134,17 +132,17 @@ def sign_in_keys(document: Document) -> frozenset[str]:
         if connection.auth is not None and (code := connection.auth.authorization_code) is not None:
             found.append(entry_key(f"connections.{name}", code, connection.base_url))
     for name, upstream in document.upstreams.items():
-        shared = document.connections.get(upstream.connection or "")
-        auth = upstream.auth or (None if shared is None else shared.auth)
+        shared = document.connections.get(upstream.connection or "", _NO_CONNECTION)
+        auth = upstream.auth or shared.auth
         if upstream.command is None and auth is not None and (code := auth.authorization_code) is not None:
             place = f"upstreams.{name}" if upstream.auth is not None else f"connections.{upstream.connection}"
             found.append(entry_key(place, code, _url_of(upstream, shared)))
     return frozenset(found)
 
 
-def _url_of(config: Upstream, shared: Connection | None) -> str:
+def _url_of(config: Upstream, shared: Connection) -> str:
     # Without a scheme, the URL is a path below the connection's base URL.
     written = config.url or ""
-    if shared is not None and "://" not in written:
+    if shared is not _NO_CONNECTION and "://" not in written:
         return f"{shared.base_url.rstrip('/')}/{written.lstrip('/')}" if written else shared.base_url
     return written

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -131,10 +132,9 @@ class UpstreamSource:
 
     def watch(self, uris: Iterable[tuple[str, str]]) -> None:
         """Watch exactly these resources. Each pair contains the name of a server and a URI of that server."""
-        wanted: dict[str, set[str]] = {name: set() for name in self.servers}
+        wanted = defaultdict[str, set[str]](set)
         for name, uri in uris:
-            if name in wanted:
-                wanted[name].add(uri)
+            wanted[name].add(uri)
         for name, server in self.servers.items():
             server.watch(frozenset(wanted[name]))
 
@@ -143,7 +143,7 @@ class UpstreamSource:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(_WATCH_SECONDS):
-                await asyncio.gather(*(server.watching() for server in self.servers.values()))
+                await asyncio.gather(*(server.is_watching.wait() for server in self.servers.values()))
 
     def _roots_changed(self, event: RootsChanged) -> None:
         for server in self.servers.values():
@@ -293,7 +293,7 @@ class UpstreamSource:
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._first_lists_seconds):
-                    await asyncio.gather(*(server.known() for server in new))
+                    await asyncio.gather(*(server.known.wait() for server in new))
         finally:
             for server in new:
                 server.is_awaited = False

@@ -20,7 +20,7 @@ from gateway.errors import RpcError
 from gateway.json_types import Json
 from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.http_link import HttpLink
-from gateway.upstreams.connecting import connect
+from gateway.upstreams.connecting import Connecting
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.pool import SessionPool
 from gateway.upstreams.server_spec import ServerSpec
@@ -348,16 +348,10 @@ async def test_output_that_is_not_mcp_is_quoted(end: str, tmp_path: Path) -> Non
 async def test_error_of_the_known_way_is_reported() -> None:
     server = LegacyServer(refused={"initialize": lambda: web.Response(status=500, text="the disk is full")})
     async with http_endpoint(server.application, "/mcp") as endpoint:
-        opening = connect(
-            ServerSpec(links={"http": lambda: HttpLink(endpoint)}),
-            era=None,
-            known=("http", Era.LEGACY),
-            listener=IgnoringListener(),
-            capabilities={},
-            seconds=SECONDS,
-        )
+        spec = ServerSpec(links={"http": lambda: HttpLink(endpoint)})
+        connecting = Connecting(spec=spec, listener=IgnoringListener(), capabilities={})
         with pytest.raises(UpstreamError, match="the disk is full"):
-            await opening
+            await connecting.connect(era=None, known=("http", Era.LEGACY), seconds=SECONDS)
     assert server.asked["server/discover"] == 1
 
 

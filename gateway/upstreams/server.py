@@ -14,11 +14,10 @@ from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
 from gateway.json_types import Json, JsonObject
-from gateway.upstreams.circuit_breaker import MAX_BACKOFF
 from gateway.upstreams.client.link import Unreadable
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import UpstreamError
-from gateway.upstreams.pool import SessionPool
+from gateway.upstreams.pool import MAX_BACKOFF, SessionPool
 from gateway.upstreams.server_lists import CUT, ServerLists, discover, recall, remember
 from gateway.upstreams.server_spec import ServerSpec
 

@@ -18,11 +18,10 @@ from gateway.app.gateway import Gateway
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import RpcError
 from gateway.json_types import Json
-from gateway.upstreams.circuit_breaker import CircuitBreaker
 from gateway.upstreams.client.http_link import HttpLink
 from gateway.upstreams.connecting import Connecting
 from gateway.upstreams.failures import UpstreamError
-from gateway.upstreams.pool import SessionPool
+from gateway.upstreams.pool import CircuitBreaker, SessionPool
 from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 from tests import local_server

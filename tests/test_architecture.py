@@ -215,8 +215,8 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 75_100,
-    "files": 454,
+    "lines": 75_037,
+    "files": 453,
     "classes": 734,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

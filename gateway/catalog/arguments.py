@@ -86,7 +86,11 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
             prepared = with_integers(prepared)
         if self.confinements:
             self._confine(prepared)
-        return prepared if self.files is None else self._decoded(self.files, prepared)
+        if self.files is not None:
+            prepared, errors = self.files.decoded(prepared)
+            if errors:
+                raise _mismatch(errors)
+        return prepared
 
     def size_of_files(self, arguments: JsonObject) -> int:
         """Return the total size of the encoded files, in characters."""
@@ -111,13 +115,6 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         if errors := self.validator.errors(prepared, noun="argument"):
             raise _mismatch(errors)
         return prepared
-
-    @staticmethod
-    def _decoded(files: FilePlaces, arguments: JsonObject) -> JsonObject:
-        decoded, errors = files.decoded(arguments)
-        if errors:
-            raise _mismatch(errors)
-        return decoded
 
     def _confine(self, arguments: JsonObject) -> None:
         refusals = [

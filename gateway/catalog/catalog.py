@@ -158,16 +158,12 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def with_primitives(self, primitives: Iterable[Primitive]) -> "Catalog":
         """Return a catalog with the given primitives, and recompute its aliases, scopes and digests."""
         found = self._listing(primitives)
-        lists: dict[str, Mapping[str, Primitive]] = {
-            "tools": found.tools,
-            "resources": found.resources,
-            "prompts": found.prompts,
-        }
         return replace(
             found,
             aliases={
-                **{kind: _aliases(each) for kind, each in lists.items()},
                 "tools": {**_names_in_apps(found.tools), **_aliases(found.tools)},
+                "resources": _aliases(found.resources),
+                "prompts": _aliases(found.prompts),
             },
             scopes=frozenset(
                 scope for each in found.primitives() if not each.access.is_visible for scope in each.access.scopes
@@ -291,7 +287,8 @@ class CallerCatalogs:
         key = catalog.generation, view, scopes
         if (kept := self._kept.get(key)) is None:
             # Keep the previous generation, because requests can still use it right after a reload.
-            self._forget_before(catalog.generation - 1)
+            for old in [old for old, _ in self._kept.items() if old[0] < catalog.generation - 1]:
+                self._kept.discard(old)
             if view is None:
                 kept = scoped(catalog, scopes or frozenset())
             else:
@@ -299,10 +296,6 @@ class CallerCatalogs:
                 kept = viewed(self.of(catalog, scopes), catalog.views[view])
             self._kept.put(key, kept)
         return kept
-
-    def _forget_before(self, generation: int) -> None:
-        for key in [key for key, _ in self._kept.items() if key[0] < generation]:
-            self._kept.discard(key)
 
 
 def scoped(catalog: Catalog, held: frozenset[str]) -> Catalog:

@@ -4,7 +4,7 @@ Warnings never prevent serving. The checks are narrow, because users ignore freq
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
@@ -162,37 +162,16 @@ def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) ->
 @lru_cache(maxsize=8192)
 def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
     """Return the warnings about one text. The result is cached, because many keywords and names recur."""
-    return tuple(_WARNINGS[use](text))
-
-
-def _of_name(name: str) -> Iterator[str]:
-    yield from _hidden(name)
-    if (letter := mixed_scripts(name)) is not None:
-        yield f"the name has letters that look like others: {letter}; use only one script"
-
-
-def _of_description(text: str) -> Iterator[str]:
-    yield from _hidden(text)
-    if (found := prompt_injection_in(text)) is not None:
-        yield f"{found}; describe only its purpose"
-
-
-def _of_body(text: str) -> Iterator[str]:
-    yield from _hidden(text)
-    if (order := instructions_in(text)) is not None:
-        yield f"{order}; remove it"
-
-
-def _hidden(text: str) -> Iterator[str]:
+    found = []
     if (hidden := invisible_characters_in(text)) is not None:
-        yield f"holds {hidden}, which people cannot see but models read; remove it"
-
-
-_WARNINGS: Final[Mapping[Use, Callable[[str], Iterator[str]]]] = {
-    Use.NAME: _of_name,
-    Use.DESCRIPTION: _of_description,
-    Use.BODY: _of_body,
-}
+        found.append(f"holds {hidden}, which people cannot see but models read; remove it")
+    if use is Use.NAME and (letter := mixed_scripts(text)) is not None:
+        found.append(f"the name has letters that look like others: {letter}; use only one script")
+    if use is Use.DESCRIPTION and (injection := prompt_injection_in(text)) is not None:
+        found.append(f"{injection}; describe only its purpose")
+    if use is Use.BODY and (order := instructions_in(text)) is not None:
+        found.append(f"{order}; remove it")
+    return tuple(found)
 
 
 def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
@@ -284,8 +263,14 @@ def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems
 
 def _warn_of_program(shell: Shell, *, problems: Problems) -> None:
     place = problems.at("command" if shell.command is not None else "interpreter")
-    for word in _own_files(shell):
-        _warn_of_permissions(place.directory / (shell.cwd or "") / word, problems=place)
+    words = [
+        *(item for item in shell.command or () if isinstance(item, str)),
+        *(shell.interpreter if shell.script else ()),
+    ]
+    for word in words:
+        # The result of a template is known only at the call.
+        if ("/" in word or "." in word) and not word.startswith("-") and "{" not in word:
+            _warn_of_permissions(place.directory / (shell.cwd or "") / word, problems=place)
 
 
 def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Problems) -> None:
@@ -296,15 +281,6 @@ def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Prob
     if path is None or not exists(path):
         place = problems.at("interpreter") if shell.command is None else problems.at("command", 0)
         place.warning(f"the program `{first}` does not exist on this machine")
-
-
-def _own_files(shell: Shell) -> Iterator[str]:
-    words = [
-        *(item for item in shell.command or () if isinstance(item, str)),
-        *(shell.interpreter if shell.script else ()),
-    ]
-    # The result of a template is known only at the call.
-    yield from (word for word in words if ("/" in word or "." in word) and not word.startswith("-") and "{" not in word)
 
 
 def _warn_of_permissions(path: Path, *, problems: Problems) -> None:

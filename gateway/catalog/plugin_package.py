@@ -38,9 +38,6 @@ class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     content: str
     """Digest of all Python files, without the path of the directory."""
 
-    def qualified(self, module: str) -> str:
-        return f"{self.name}.{module}" if module else self.name
-
     @property
     def imported(self) -> list[ModuleType]:
         """Modules of the package that have been imported so far, in order."""
@@ -59,28 +56,27 @@ def read_package(directory: Path) -> PluginPackage:
     Raises:
         OSError: a file cannot be read, or there are too many files.
     """
+    files = list(_python_files(directory, depth=_MAX_DEPTH))
+    if len(files) > _MAX_FILES:
+        raise OSError(f"more than {_MAX_FILES} Python files")
     sources = {
         ".".join(path.relative_to(directory).with_suffix("").parts).removesuffix("__init__").removesuffix("."): (
             path,
             path.read_bytes(),
         )
-        for path in _python_files(directory)
+        for path in files
     }
     # PEP 420: directories without `__init__.py` are packages too.
     for module in tuple(sources):
         for parent in _parents(module):
             sources.setdefault(parent, (Path(directory, *parent.split("."), "__init__.py"), b""))
-    content = _content_of(sources)
-    # Two directories with equal code need separate globals.
-    name = hashlib.sha256(f"{directory} {content}".encode()).hexdigest()[:16]
-    return PluginPackage(name=PREFIX + name, directory=directory, sources=sources, content=content)
-
-
-def _content_of(sources: Mapping[str, PluginFile]) -> str:
     digest = hashlib.sha256()
     for module, (_, code) in sorted(sources.items()):
         digest.update(b"\0".join([b"", module.encode(), hashlib.sha256(code).digest()]))
-    return digest.hexdigest()
+    content = digest.hexdigest()
+    # Two directories with equal code need separate globals.
+    name = hashlib.sha256(f"{directory} {content}".encode()).hexdigest()[:16]
+    return PluginPackage(name=PREFIX + name, directory=directory, sources=sources, content=content)
 
 
 class PackageFinder(importlib.abc.MetaPathFinder):
@@ -133,21 +129,14 @@ def _parents(module: str) -> Iterator[str]:
         yield module
 
 
-def _python_files(directory: Path) -> list[Path]:
-    files = list(_below(directory, depth=_MAX_DEPTH))
-    if len(files) > _MAX_FILES:
-        raise OSError(f"more than {_MAX_FILES} Python files")
-    return files
-
-
-def _below(directory: Path, *, depth: int) -> Iterator[Path]:
+def _python_files(directory: Path, *, depth: int) -> Iterator[Path]:
     """Yield importable files. Hidden and cached files are skipped."""
     for path in sorted(directory.iterdir()):
         if path.suffix == ".py" and path.stem.isidentifier() and path.is_file():
             yield path
         # Follow links. The depth limit ends cycles of links.
         elif path.name.isidentifier() and path.name != "__pycache__" and depth > 0 and path.is_dir():
-            yield from _below(path, depth=depth - 1)
+            yield from _python_files(path, depth=depth - 1)
 
 
 IMPORT_SECONDS: Final = 30.0

@@ -245,14 +245,18 @@ class _Generation(msgspec.Struct, kw_only=True):
         if (point := self.entry_points.get(module)) is not None:
             found = import_bounded(point.module, seconds=self.import_seconds)
             self._used[found.__name__] = found
-            return _entry_object(found, point)
+            try:
+                return _attribute(found, point.attr) if point.attr else found
+            except AttributeError as error:
+                raise ImportFailedError(f"its entry point {point.value} cannot be loaded: {error}") from error
         return import_bounded(module, seconds=self.import_seconds)
 
     def _import_from(self, package: PluginPackage, module: str) -> ModuleType:
         # A failed import must not leave partial modules behind.
         before = tuple(sys.modules)
         try:
-            return import_bounded(package.qualified(module), seconds=self.import_seconds, beneath=package.directory)
+            name = f"{package.name}.{module}" if module else package.name
+            return import_bounded(name, seconds=self.import_seconds, beneath=package.directory)
         except ImportFailedError:
             package.forget(but=before)
             raise
@@ -270,13 +274,6 @@ class _Generation(msgspec.Struct, kw_only=True):
             return ": `plugins:` names no directory, and no entry point or module has this name"
         places = ", ".join(str(package.directory) for package in self.packages)
         return f" in {places}, no entry point and no importable module of that name"
-
-
-def _entry_object(module: ModuleType, point: EntryPoint) -> object:
-    try:
-        return _attribute(module, point.attr) if point.attr else module
-    except AttributeError as error:
-        raise ImportFailedError(f"its entry point {point.value} cannot be loaded: {error}") from error
 
 
 def _callable(holder: object, path: str, *, module: str, problems: Problems) -> Callable[..., Any] | None:

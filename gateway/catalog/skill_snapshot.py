@@ -76,10 +76,11 @@ def read_skill(
         unreadable = Diagnostic(message=_reason(error), place=_place_of(error, path))
         return SkillSnapshot(config=config, index=index, name=name, globs=globs, diagnostics=(unreadable,))
     frontmatter, found = read_skill_file(source, directory=visible_path(name))
-    report = partial(_diagnostic, Place(source, 1, 1))
+    report = partial(Diagnostic, place=Place(source, 1, 1))
     if data.startswith(b"\xef\xbb\xbf"):
-        found.append(report("starts with a byte order mark, which hides its first line from agents; remove it"))
-    found += map(report, _errors_of(listing))
+        message = "starts with a byte order mark, which hides its first line from agents; remove it"
+        found.append(report(message=message))
+    found += [report(message=message) for message in _errors_of(listing)]
     snapshot = SkillSnapshot(
         config=config, index=index, name=name, globs=globs, frontmatter=frontmatter, diagnostics=tuple(found)
     )
@@ -97,20 +98,21 @@ def _with_files(
         shown = visible_path(each.path)
         if "\\" in each.path:
             message = f"`{shown}` is not served: its name contains a backslash, which is a separator on other systems"
-            found.append(report(message, Severity.WARNING))
+            found.append(report(message=message, severity=Severity.WARNING))
             continue
         try:
             # A file can have grown since it was listed.
             data = read_beneath(snapshot.globs.place, each.path, max_size=left)
         except OSError as error:
-            found.append(report(_TOO_LARGE if isinstance(error, TooLargeError) else f"`{shown}` {_reason(error)}"))
+            message = _TOO_LARGE if isinstance(error, TooLargeError) else f"`{shown}` {_reason(error)}"
+            found.append(report(message=message))
             continue
         left -= len(data)
         if holds_secret(data):
             message = (
                 f"`{shown}` contains a secret from elsewhere in the configuration: it is masked, so its digest is wrong"
             )
-            found.append(report(message, Severity.WARNING))
+            found.append(report(message=message, severity=Severity.WARNING))
         digest = hashlib.sha256(data).hexdigest()
         files.append(SkillFileFacts(path=each.path, facts=each.facts, digest=digest, size=len(data)))
     return msgspec.structs.replace(
@@ -133,10 +135,6 @@ def _errors_of(listing: Listing) -> Iterator[str]:
         yield f"`{visible_path(path)}` is a link that leads outside the skill's directory, or to no file in it"
     for path in listing.unreadable:
         yield f"the directory `{visible_path(path) or '.'}` cannot be listed"
-
-
-def _diagnostic(place: Place, message: str, severity: Severity = Severity.ERROR) -> Diagnostic:
-    return Diagnostic(message=message, place=place, severity=severity)
 
 
 def _place_of(error: OSError | UnreadableError, path: Path) -> Place:

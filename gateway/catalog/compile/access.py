@@ -82,12 +82,9 @@ def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -
         return False
     if match.tag is not None and match.tag not in config.tags:
         return False
-    return match.annotation is None or _is_annotated(config, match.annotation)
-
-
-def _is_annotated(config: Definition | SkillDirectories, annotation: str) -> bool:
-    hints = config.hints if isinstance(config, Tool) else None
-    return hints is not None and getattr(hints, annotation) is True
+    if match.annotation is None:
+        return True
+    return isinstance(config, Tool) and getattr(config.hints, match.annotation, None) is True
 
 
 def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> RequiredScopes:

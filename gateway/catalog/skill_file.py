@@ -55,17 +55,14 @@ def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, 
     if not found and not isinstance(head, Mapping):
         found.append(Diagnostic(message="front matter must be a mapping (`name: …`)", place=start))
     if isinstance(head, Mapping):
-        found += _size_problems(head, start) or _field_problems(head, start, directory=directory)
+        if text_size(plain(head), enough=_MAX_CHARACTERS) > _MAX_CHARACTERS:
+            found.append(Diagnostic(message=f"front matter of more than {_MAX_CHARACTERS:,} characters", place=start))
+        else:
+            found += _field_problems(head, start, directory=directory)
     found += _outward_links(source, start=body_start)
     if head is None or any(each.severity is Severity.ERROR for each in found):
         return {}, found
     return plain(head), found
-
-
-def _size_problems(head: Mapping, start: Place) -> list[Diagnostic]:
-    if text_size(plain(head), enough=_MAX_CHARACTERS) > _MAX_CHARACTERS:
-        return [Diagnostic(message=f"front matter of more than {_MAX_CHARACTERS:,} characters", place=start)]
-    return []
 
 
 def _field_problems(head: Mapping, start: Place, *, directory: str) -> Iterator[Diagnostic]:

@@ -148,10 +148,10 @@ class FairSemaphore:
 
     def _enqueue(self, caller: str, most: int) -> _Turn:
         # Displace a call of the greediest caller, because one caller could otherwise fill the queue and block others.
-        greediest = self._queue.greediest(than=caller) if self._queue.length >= most else None
-        if self._queue.length >= most and greediest is None:
-            raise self._refusal()
-        if greediest is not None:
+        if self._queue.length >= most:
+            greediest = self._queue.greediest(than=caller)
+            if greediest is None:
+                raise self._refusal()
             self._refuse(self._queue.pop_last(greediest))
         turn: _Turn = asyncio.get_running_loop().create_future()
         self._queue.append(caller, turn)

@@ -19,7 +19,6 @@ from gateway.catalog.search_tools import (
     OWN_NAMES,
     SEARCH_TOOLS,
     refuse_call,
-    search_executor,
     with_search,
 )
 from gateway.config.diagnostics.problems import Problems
@@ -29,7 +28,7 @@ from gateway.config.models.definition_keys import Output
 from gateway.config.models.document import LISTS
 from gateway.config.models.document import Selection as WrittenSelection
 from gateway.config.models.document import View as WrittenView
-from gateway.executors.invocation import Executor, Explanation
+from gateway.executors.invocation import Explanation
 from gateway.executors.output.compiler import compile_output
 from gateway.executors.output.result_shaper import OutputTraits
 from gateway.json_types import JsonObject
@@ -168,7 +167,7 @@ _SEARCH: Final[JsonObject] = {
     },
     "content": [{"text": "{{ query }} {{ limit }}"}],
 }
-"""A tool as in a configuration file. An executor replaces `content`, which only marks both inputs as used."""
+"""A tool as in a configuration file. `with_search` replaces `content`, which only marks both inputs as used."""
 _CALL: Final[JsonObject] = {
     "title": "Call a tool",
     "description": "Calls a tool that `search_tools` found, with arguments that fit its `inputSchema`.",
@@ -182,8 +181,7 @@ _CALL: Final[JsonObject] = {
 
 def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, problems: Problems) -> PutSearch:
     """Compile the two search tools, and return a function that adds them to a catalog."""
-    threads = context.services.worker_threads
-    search = _compiled(SEARCH_TOOLS, _SEARCH, search_executor((), threads=threads), context, problems)
+    search = _compiled(SEARCH_TOOLS, _SEARCH, context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)
     shape = compile_output(
         found,
@@ -194,16 +192,15 @@ def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, 
         counters=context.services.output_counters,
     )
     search = replace(search, definition={**search.definition, "outputSchema": _FOUND}, result=shape.shape)
-    call = _compiled(CALL_TOOL, _CALL, fixed(refuse_call, Explanation(does="calls another tool")), context, problems)
+    call = _compiled(CALL_TOOL, _CALL, context, problems)
+    call = replace(call, executor=fixed(refuse_call, Explanation(does="calls another tool")))
     tools: Mapping[str, Tool] = {SEARCH_TOOLS: search, CALL_TOOL: call}
-    return partial(with_search, tools=tools, always=always, threads=threads)
+    return partial(with_search, tools=tools, always=always, threads=context.services.worker_threads)
 
 
-def _compiled(
-    name: str, definition: JsonObject, executor: Executor, context: CompileContext, problems: Problems
-) -> Tool:
+def _compiled(name: str, definition: JsonObject, context: CompileContext, problems: Problems) -> Tool:
     config = definitions.Tool.model_validate(definition)
     tool = compile_tool(name, config, problems=problems, context=context)
     assert tool is not None  # noqa: S101 - only a tool with a Python function can fail to compile
     # No further scopes are needed: the view admits the caller, and a search finds only visible tools.
-    return replace(tool, executor=executor, access=EVERYBODY)
+    return replace(tool, access=EVERYBODY)

@@ -25,7 +25,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRefusedError(OSError):
-    """Raised for a blocked address. This is an `OSError`, so that aiohttp tries the other addresses of the host."""
+    """Raised for a blocked address. After an `OSError`, aiohttp tries the other addresses of the host."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(errno.EACCES, f"the host has {kind}, which is not allowed")
@@ -135,7 +135,7 @@ _SPECIAL: Final = (
     # RFC 4291 §2.4: only 2000::/3 is assigned. Overlay networks such as Yggdrasil (200::/7) use the unassigned ranges.
     *_special("a reserved address", "100::/8", "200::/7", "400::/6", "800::/5", "1000::/4", "4000::/2", "8000::/1"),
 )
-"""Networks, and the kind of their addresses in words. The first match applies."""
+"""Private networks, each with a description of its addresses for error messages. The first match applies."""
 
 
 _LOOPBACK: Final = IPv4Address("127.0.0.1")

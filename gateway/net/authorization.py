@@ -147,7 +147,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundServices(Protocol):
-    """The objects that outbound authorization uses and that configuration reloads keep."""
+    """The services that outbound authorization uses. A configuration reload does not replace them."""
 
     @property
     def http(self) -> HttpClients: ...
@@ -160,7 +160,7 @@ class OutboundServices(Protocol):
 
 
 def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
-    """Report a configured `Authorization` header, which `auth` also sets. `problems` must point to the headers."""
+    """Report a configured `Authorization` header, because `auth` sets it. `problems` locates errors in `headers`."""
     for name in headers:
         if name.lower() == AUTHORIZATION.lower():
             problems.at(name).error("is set by the connection's `auth`; only one is allowed")
@@ -200,10 +200,10 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
     issuers: Sequence[str] | None,
     problems: Problems,
 ) -> Authorization | None:
-    """Compile `auth` for the service at `service_url`. Report problems, and return None if nothing can be compiled.
+    """Compile `auth` for the service at `service_url`. Report problems, and return None if `auth` cannot be used.
 
     The guard, proxy and TLS settings of `sender` also apply to the authorization server. `redactor` masks secrets in
-    the server's responses. `issuers` are the issuers of `auth.oauth`, or None if `auth.oauth` cannot be read.
+    that server's responses. `issuers` are the accepted issuers of callers' tokens (`auth.oauth`), or None if unknown.
     """
     if auth.bearer is not None:
         return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")
@@ -242,7 +242,7 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
 def _exchanging(
     config: TokenRequest, issuers: Sequence[str] | None, problems: Problems
 ) -> tuple[TokenRequest, frozenset[str]]:
-    """Return the checked configuration, and the issuers whose tokens can be sent to the authorization server."""
+    """Check a token exchange. Return the configuration, and the issuers of the callers' tokens to exchange."""
     if not issuers:
         if issuers is not None:
             problems.error("requires `auth.oauth`, because other callers have no access token to exchange")
@@ -294,7 +294,7 @@ def _compile_sign_in(
 
 
 def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
-    """Return a list with the path of the private key file, if any, so that the file can be watched."""
+    """Return the files to watch for changes: the private key file, if there is one."""
     config = None if auth is None else auth.client
     if config is None or config.private_key is None or PEM in config.private_key:
         return []

@@ -1,4 +1,4 @@
-"""Runs the authorization code flow with one service (RFC 6749 §4.1, MCP basic/authorization), without storage.
+"""Runs the authorization code flow for one service (RFC 6749 §4.1, MCP basic/authorization). Stores nothing.
 
 Threats:
 
@@ -102,9 +102,9 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         )
 
     async def find_server(self, metadata_url: str | None) -> ServerMetadata:
-        """Return the metadata of the authorization server. Raise ExecutionError if it does not support PKCE.
+        """Return the metadata of the authorization server. Raise ExecutionError if the server does not support PKCE.
 
-        `metadata_url` is the metadata URL in a challenge of the service, if known.
+        `metadata_url` is the URL of the service's metadata, if a challenge of the service contained this URL.
         """
         server = await self._discover(metadata_url)
         if not server.authorization_url or not is_trustworthy(server.authorization_url):
@@ -172,7 +172,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return client, expires if isinstance(expires, int) and expires > 0 else None
 
     def scopes(self, challenged: Sequence[str], server: ServerMetadata) -> list[str]:
-        """Return the scopes of the configuration and the challenge, or by default all scopes of the service."""
+        """Return the scopes to request: of the configuration and the challenge, or by default all of the service."""
         scopes = dict.fromkeys([*self.config.scopes, *challenged] or server.resource_scopes)
         if _OFFLINE in server.scopes and scopes:
             scopes[_OFFLINE] = None
@@ -197,7 +197,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return await self._request(tokens, form, secrets=[refresh_token], now=now)
 
     async def _request(self, before: Tokens, form: Mapping[str, str], *, secrets: Sequence[str], now: float) -> Tokens:
-        """Send a token request, and return `before` with the tokens of the response."""
+        """Send a token request. Return a copy of `before` with the issued tokens."""
         if before.server.resource is not None:
             form = {**form, "resource": before.server.resource}
         client, key = before.client or self.client, before.proof_key

@@ -1,8 +1,8 @@
 """HTTP clients, with a connection pool for each connection profile.
 
-The aiohttp sessions keep no cookies, because callers must not share cookies, and ignore proxies and credentials in the
-environment. Calls have deadlines instead of a total timeout. `concurrency` limits the number of requests, aiohttp
-limits the size of lines, headers and chunks, and the sender limits the body and the time of a response.
+The aiohttp sessions store no cookies, because callers must not share cookies. Proxies and credentials in environment
+variables are ignored. Calls have deadlines instead of a total timeout. `concurrency` limits the number of requests,
+aiohttp limits the size of lines, headers and chunks, and `Sender` limits the body and the duration of a response.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Answer(msgspec.Struct, frozen=True):
     """Headers as received. Bytes that are not valid UTF-8 are represented by surrogates."""
     content: aiohttp.StreamReader
     is_redirected: bool = False
-    """Whether a redirect led to another origin. The status of such a response does not concern the credentials."""
+    """Whether a redirect led to another origin. A 401 or 403 of that origin does not reject the credentials."""
 
     @property
     def media_type(self) -> str:
@@ -116,7 +116,7 @@ class UnknownEncodingError(aiohttp.ClientPayloadError):
 
 
 class Pool:
-    """A connection pool with one aiohttp session. The session is not closed while the pool is used as a context."""
+    """A connection pool with one aiohttp session. Enter the pool as a context to prevent its closing while in use."""
 
     __slots__ = ("session", "users")
 
@@ -156,7 +156,7 @@ MAX_POOLS: Final = 64
 """The maximum number of pools. Reloads leave unused pools behind, so the least recently used idle pool is closed."""
 
 MAX_LOOKUPS: Final = 16
-"""The maximum number of concurrent DNS lookups, which run in separate threads so that plugins cannot block them."""
+"""The maximum number of concurrent DNS lookups. Lookups have dedicated threads, which plugins cannot occupy."""
 
 
 class HttpClients:

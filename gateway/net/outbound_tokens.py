@@ -54,7 +54,7 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _WITHOUT_PROOF: Final = ("invalid_dpop_proof", "use_dpop_nonce")
-"""Errors that a server returns if it requires a DPoP proof (RFC 9449 §5, §8)."""
+"""Error codes of token responses if the authorization server requires a DPoP proof (RFC 9449 §5, §8)."""
 
 
 class SharedFetches(Generic[V]):
@@ -242,7 +242,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return server, _METADATA_SECONDS
 
     async def _obtain(self, server: ServerMetadata, subject: str | None) -> tuple[str, str, float]:
-        """Request a token, bound to a key (DPoP) if the service or the authorization server asks for a proof."""
+        """Request a token. Bind the token to a new key if the service or the authorization server requires DPoP."""
         form = await self._form(server, subject)
         key = new_key() if self.key in self.outbound.bound else ""
         try:

@@ -14,7 +14,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     is_bound: bool
-    """Whether redirects to other origins drop the header."""
+    """Whether to remove the header when a redirect leads to another origin."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,12 +56,12 @@ class Rejection(msgspec.Struct, frozen=True):
 
 
 def bound(fields: Mapping[str, str]) -> tuple[Header, ...]:
-    """Return headers that redirects to other origins drop."""
+    """Return headers that are removed when a redirect leads to another origin."""
     return tuple(Header(name=name, value=value, is_bound=True) for name, value in fields.items())
 
 
 def parse_url(text: str, *, encoded: bool = False) -> URL:
-    """Parse a URL or URL reference (RFC 3986 §4.1), or raise ValueError. `encoded` keeps the text as written."""
+    """Parse a URL or a relative reference (RFC 3986 §4.1), or raise ValueError. `encoded` prevents requoting."""
     try:
         return URL(text, encoded=encoded)
     except IndexError as error:  # for `//[]@`: https://github.com/aio-libs/yarl/issues/1822

@@ -11,7 +11,7 @@ import msgspec
 from gateway.config.models.backends import Retry
 
 IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
-"""Methods whose requests are retried without configuration (RFC 9110 §9.2.2)."""
+"""HTTP methods that are retried by default (RFC 9110 §9.2.2)."""
 
 _FIRST_PAUSE: Final = 0.25
 _MAX_PAUSE: Final = 10.0
@@ -36,7 +36,7 @@ def compile_retry(retry: Retry | None) -> RetryPolicy:
 
 @lru_cache(maxsize=256)
 def statuses_of(patterns: tuple[int | str, ...]) -> frozenset[int]:
-    """Expand statuses and classes such as 5xx. The set is cached, because a class takes kilobytes of memory."""
+    """Expand classes such as 5xx to statuses. The result is cached, so that equal policies share one large set."""
     return frozenset(
         status
         for pattern in patterns

@@ -78,7 +78,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
 
 
 def resolved(base: URL, location: str, *, verb: str) -> URL:
-    """Resolve a URL that a server chose for the next request. Raise ExecutionError if the URL is not allowed."""
+    """Resolve a URL that a server chose. Raise ExecutionError if not allowed. `verb` is for the error message."""
     try:
         target = base.join(parse_url(location)).with_fragment(None)
         if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
@@ -184,7 +184,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         return self.clients.pool(ClientProfile(guard=guard, proxy=self.proxy, trust=trust, timeout=self.timeout))
 
     async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
-        """Check the addresses of a redirect's host, because the operator did not name this host. Used with a proxy.
+        """Check the host of a redirect before a proxy connects to it, because the operator did not name the host.
 
         The check is not complete, because the proxy resolves the host again and can get a different address.
         """
@@ -259,7 +259,7 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
 
 
 def permission_for(host: str) -> str:
-    """Return the setting that allows a host. In YAML, a host that contains a colon must be quoted."""
+    """Return the YAML setting that allows a host, for error messages. A host with a colon is quoted."""
     return f"`allow_private: [{json.dumps(host) if ':' in host else host}]`"
 
 

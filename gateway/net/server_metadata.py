@@ -172,8 +172,8 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
 def check_pinned(known: str | None, found: str | None, *, service_url: str) -> None:
     """Raise ExecutionError if a service names a different issuer than before.
 
-    MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them. If the
-    configuration does not name the issuer, the service names it once and cannot change it later.
+    MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them. Without a
+    configured issuer, the first issuer that the service names is final.
     """
     if known != found:
         raise ExecutionError(
@@ -226,7 +226,7 @@ async def _challenges(service_url: str, sender: Sender) -> Sequence[str]:
 
 
 def _resource_metadata_urls(service_url: str) -> Iterator[str]:
-    """Yield the metadata URLs with and without the path (RFC 9728 §3.1, MCP "Protected Resource Metadata")."""
+    """Yield the metadata URL of the service, then of its host (RFC 9728 §3.1, MCP "Protected Resource Metadata")."""
     parts = urlsplit(service_url)._replace(query="", fragment="")
     path = parts.path.rstrip("/")
     yield urlunsplit(parts._replace(path=f"{_PROTECTED_RESOURCE}{path}"))
@@ -235,7 +235,7 @@ def _resource_metadata_urls(service_url: str) -> Iterator[str]:
 
 
 def _is_of(resource: str, service_url: str) -> bool:
-    """Return whether a resource identifier is the service itself or a parent path on the same host."""
+    """Return whether a resource identifier is the URL of the service or of a parent path on the same host."""
     try:
         one, other = urlsplit(resource), urlsplit(service_url)
     except ValueError:

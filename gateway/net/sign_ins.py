@@ -4,7 +4,7 @@ Threats:
 
 - A user forwards a link: the page only accepts the caller for whom the link was created.
 - An authorization response is forged: its `state` is bound to the browser that opened the link.
-- Tokens of one service, user or entry are used for another one: the names of records contain digests of all three.
+- Tokens are used for another service, user or entry: the name of each stored record contains digests of all three.
 """
 
 import asyncio
@@ -78,7 +78,7 @@ class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the cookie of the browser that opened the link."""
     redirect_uri: str = ""
     tokens: Tokens | None = None
-    """The tokens to request. None until the link is opened."""
+    """The server, client and scopes of the tokens to request. None until the link is opened."""
     is_done: bool = False
     problem: str = ""
 
@@ -142,9 +142,9 @@ class SignIns:
     async def tokens(
         self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
     ) -> tuple[str, Tokens | None]:
-        """Return the record name and the tokens of `owner`. Without an owner, use any signed-in user.
+        """Return the name of the record with the tokens of `owner`, and the tokens. None selects any signed-in user.
 
-        `is_use` restarts the time after which unused tokens are revoked.
+        `is_use` restarts the `idle` time, after which unused tokens are revoked.
         """
         name = record_name(entry.key, owner or "")
         if owner is None:
@@ -161,7 +161,7 @@ class SignIns:
         return name, tokens
 
     async def refreshed(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
-        """Refresh the tokens only once, even if several callers and processes wait for new tokens.
+        """Return refreshed tokens. The tokens are refreshed once, even if several callers and processes ask for them.
 
         Return None if the user has to sign in again. Raise ExecutionError, and keep the tokens, if the server cannot be
         reached.
@@ -315,7 +315,7 @@ class SignIns:
         return url, browser
 
     async def returned(self, state: str, browser: str, *, name: str) -> PendingSignIn | None:
-        """Return the sign-in of an authorization response, or None if another browser started the sign-in.
+        """Return the sign-in that an authorization response completes, or None if another browser started it.
 
         `name` is the entry name in the redirect URI. RFC 9700 §4.4.2: each service has a separate redirect URI,
         so that the code of one server is never sent to another server.

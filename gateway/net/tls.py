@@ -13,7 +13,7 @@ Trust = ssl.SSLContext | None
 
 
 def compile_tls(tls: ClientTls | None, problems: Problems) -> tuple[Trust, Trust]:
-    """Return the TLS contexts for the connection's own origin, and for origins that it redirects to."""
+    """Return the TLS contexts for the configured service, and for other origins that redirects lead to."""
     if tls is None:
         return None, None
     if tls.key is not None and tls.cert is None:

@@ -68,7 +68,7 @@ class TokenRejectedError(ExecutionError):
 
 
 ClientProof = tuple[Mapping[str, str], str | None]
-"""Client authentication: fields of the form, and the `Authorization` header."""
+"""How a client authenticates: the form fields, and the value of the `Authorization` header."""
 
 
 class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +147,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Response:
         """Send a token request. If the server rejects the client, retry once with another authentication method.
 
-        The token is bound to the private key `proof_key`, unless it is empty. `secrets` are masked in errors.
+        If `proof_key` (a private key) is not empty, the token is bound to this key. `secrets` are masked in errors.
 
         Raises:
             TokenRejectedError: The server issued no token.
@@ -176,7 +176,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         proof_key: str,
         sent: list[str | None],
     ) -> Response:
-        """Try each authentication method until the server accepts the client. Add their secrets to `sent`."""
+        """Try each authentication method until the server accepts the client. Add the methods' secrets to `sent`."""
         methods = client.proofs(server)
         sent += [each for fields, value in methods for each in (fields.get("client_assertion"), value)]
         for method in methods:
@@ -229,7 +229,7 @@ def _check_success(response: Response, server: ServerMetadata) -> None:
 def read_token(
     response: Response, server: ServerMetadata, *, kinds: Sequence[str] = (ACCESS_TOKEN, _JWT), proof_key: str = ""
 ) -> tuple[str, str, float]:
-    """Check a token response (RFC 6749 §5, RFC 8693 §2.2). Return the token, its key, and its lifetime in seconds.
+    """Check a token response (RFC 6749 §5, RFC 8693 §2.2). Return the token, its DPoP key, and the seconds to keep it.
 
     1. The token can be sent in a header.
     2. The token has one of the expected `kinds`. Access tokens must be bearer tokens, or bound to `proof_key`.
@@ -308,7 +308,7 @@ def new_key() -> str:
 
 
 def _proof(key: str, method: str, url: URL, *, access_token: str | None, nonces: Nonces) -> str:
-    """Return the `DPoP` header of one request (RFC 9449 §4.2)."""
+    """Return the value of the `DPoP` header for one request (RFC 9449 §4.2)."""
     import jwt  # noqa: PLC0415 - of the extra
     from jwt.algorithms import ECAlgorithm  # noqa: PLC0415 - of the extra
 

@@ -59,8 +59,8 @@ class DuplexSession:
     async def take(self, message: Received, caller: Caller | None = None) -> None:
         """Handle a message.
 
-        Requests run concurrently. The first `initialize`, notifications and responses are handled before this returns,
-        because later messages depend on their effects. `caller` replaces the session's caller for this message.
+        Requests run in the background. `take` returns after it has handled a notification, a response or the first
+        `initialize`, because later messages depend on them. `caller` replaces the session's caller for this message.
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
         opens = self.session is None and isinstance(message, Request) and message.method == "initialize"

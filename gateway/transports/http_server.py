@@ -186,7 +186,7 @@ class HttpServer:
 
     @property
     def own_url(self) -> str | None:
-        """The base URL of the admin API on this machine, or None until its listener is open."""
+        """The base URL of the admin API on this machine, or None until the API's listener is open."""
         if self._main is None or self._admin_url is not None:
             return self._admin_url
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}"
@@ -256,7 +256,7 @@ class HttpServer:
         log.info("listening for operators", url=f"{self._admin_url}/-/status", **_unix_sockets(admin))
 
     def _application(self, middleware: Middleware, admin_api: AdminApi | None) -> web.Application:
-        """Map the paths of the main listener. `admin_api` is None if the admin API has a separate listener."""
+        """Return the application of the main listener. `admin_api` is None if the admin API has a separate listener."""
         application, prefix = web.Application(), self._proxies.prefix
         router = application.router
         # Add each path with and without the reverse proxy's prefix, because some proxies remove the prefix.
@@ -337,9 +337,9 @@ def _with_and_without_slash(path: str) -> tuple[str, ...]:
 
 
 def own_urls(listen: Listen, address: Address) -> Iterator[str]:
-    """Yield the URLs for which access tokens can be issued (RFC 8707 §2).
+    """Yield the endpoint URLs that clients can request access tokens for (RFC 8707 §2).
 
-    Each URL starts with `public_url` or the listener's address. Loopback and wildcard addresses add loopback names.
+    The URLs start with `public_url` or the listener's address. A loopback or wildcard address adds loopback names.
     """
     for path in (listen.path, *([SSE_PATH] if listen.sse else [])):
         for base in _bases(listen, address):

@@ -43,7 +43,7 @@ _SILENT: Final = HttpError(
 
 
 class StreamMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message for another replica, with facts about its sender but without the sender's credentials."""
+    """A message to forward to another replica, with the sender's identity but without credentials."""
 
     session_id: str
     message: bytes
@@ -133,7 +133,7 @@ class HttpSse:
         """Accept a POSTed message. The response to a request is sent on the stream.
 
         1. The method is POST (otherwise 405).
-        2. The session exists and matches the caller and the view (otherwise 404). The session's replica checks this.
+        2. The session exists and matches the caller and the view (otherwise 404). The session's replica checks both.
         3. The body is readable (see `read_body`) and JSON-RPC (otherwise 400).
         4. The session still exists after the body was read (otherwise 404).
         5. The session has fewer than `MAX_IN_FLIGHT` requests in flight (otherwise 503).
@@ -167,7 +167,7 @@ class HttpSse:
         return refusal
 
     def _holder_of(self, session_id: str) -> str | None:
-        """Return the name of the replica that holds a session, or None if the id does not name another replica."""
+        """Return the name of the other replica that a session id contains, or None if the session belongs here."""
         # Check the name, because clients can invent ids and the name becomes part of a key in the store.
         name, dot, _ = session_id.partition(".")
         if self._replica is None or not (dot and name.isalnum() and name.isascii()):
@@ -198,7 +198,7 @@ class HttpSse:
         return msgspec.msgpack.encode(await self._take_passed_on(_MESSAGES.decode(body)))
 
     async def _take_passed_on(self, passed_on: StreamMessage) -> HttpError | None:
-        """Handle a message from another replica. The message gets the headers and token of the stream's request."""
+        """Handle a message that another replica forwarded. Use the headers and token of the request for the stream."""
         caller = passed_on.caller
         client = self._client_of(passed_on.session_id, caller)
         if client is None:

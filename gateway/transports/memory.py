@@ -48,7 +48,7 @@ class MemoryClient:
     ) -> dict[str, Json]:
         """Send a request and return its result.
 
-        With `on_notification`, the request asks for progress notifications. `params._meta` can ask for log messages.
+        `on_notification` receives progress notifications, and log messages if `params._meta` contains a log level.
 
         Raises:
             RpcError: The response is an error.

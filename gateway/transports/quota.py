@@ -24,14 +24,14 @@ from gateway.transports.errors import RETRY, HttpError
 log: Final = structlog.get_logger(__name__)
 
 EXEMPT_BYTES: Final = 64 * 1024
-"""Bytes per connection that quotas do not count, because they fit into the connection's buffers. aiohttp's writer
-waits for the reader after each 64 KiB once the transport holds more than its high-water mark (asyncio: 64 KiB).
+"""Unread bytes per connection that quotas do not count, because connection buffers already limit them: aiohttp's writer
+checks the transport every 64 KiB, and waits while it holds more than its high-water mark (asyncio: 64 KiB).
 """
 WRITE_TIMEOUT_SECONDS: Final = 30.0
 """The timeout of a write to a slow reader."""
 _REMEMBERED_REFUSALS: Final = 100
 _SMALL: Final = 100
-"""By default, a single caller can use the whole total if the total is at most this number."""
+"""If the total is smaller, one caller can use all of it. Otherwise, each caller can use at least this number."""
 _ANSWER_SECONDS: Final = 5.0
 """The timeout of a request to the shared store."""
 _SHARE_OF_DESCRIPTORS: Final = 0.75
@@ -68,7 +68,7 @@ class Usage:
         return self._sum > 0 and self._sum + amount > self.in_all
 
     def is_exhausted_for(self, caller: str, amount: int = 1) -> bool:
-        """Return whether this amount exceeds the caller's remaining limit. A caller's first use is always allowed."""
+        """Return whether this amount exceeds the caller's remaining limit. It does not if the caller uses nothing."""
         used = self._used[caller] if caller else 0
         return used > 0 and used + amount > self.per_caller
 
@@ -91,7 +91,7 @@ class ResourceQuota(Usage):
     def __init__(self, shares: Quota, *, noun: str, default: int, is_written: bool = False) -> None:
         """`noun` is the quota's key under `limits`, and `default` is the total if the key is not set.
 
-        A configured quota (`is_written`) applies to all replicas together. The default applies per process.
+        `is_written` means that the key is set. Such a quota applies to all replicas together, the default per process.
         """
         in_all = shares.in_all or default
         super().__init__(per_caller=shares.per_caller or max(in_all // 2, min(in_all, _SMALL)), in_all=in_all)
@@ -179,10 +179,10 @@ class ResourceQuota(Usage):
 class WriteQuota(Usage):
     """Limits the response bytes that are waiting to be written or have not been read by the client.
 
-    The quota protects against clients that request large responses on many connections without reading them. Responses
-    over the quota wait for room, and are refused if the waiting bytes would exceed the quota as well. A response larger
-    than the quota is written while no other response is counted. Small responses and events are exempt, because
-    connection buffers and the write timeout already limit them.
+    The quota protects against clients that request large responses on many connections without reading them. When the
+    quota is exhausted, responses wait. If as many bytes are already waiting, responses are refused. A response that is
+    larger than the whole quota is written when no other response is counted. Small responses and events are exempt,
+    because connection buffers and the write timeout already limit them.
     """
 
     def __init__(self, shares: SizeShares | None = None) -> None:
@@ -233,9 +233,9 @@ class WriteQuota(Usage):
         self._grant()
 
     def _grant(self) -> None:
-        """Grant room to each caller's first waiting response if the response fits.
+        """Grant room to each caller's first waiting response, if the response fits.
 
-        The caller gets no further room until the task of the granted response resumes.
+        The caller's next response waits until the task of the granted response resumes and leaves the queue.
         """
         for caller, turns in self._turns.items():
             size, granted = turns[0]

@@ -1,6 +1,6 @@
-"""Removes fields that older revisions do not define from definitions, results and requests.
+"""Converts definitions, results and requests to older revisions, mostly by removing undefined fields.
 
-All input has the form of the newest revision. The tables come from a comparison of the five published
+The input is always in the format of the newest revision. The tables come from a comparison of the five published
 `schema.json` files.
 """
 
@@ -42,7 +42,7 @@ _SINCE: Final[Mapping[str, Mapping[str, str]]] = {
     "sampling/createMessage": {"tools": V2025_11_25, "toolChoice": V2025_11_25},
     "roots/list": {},
 }
-"""The first revision of each field that revision 2024-11-05 does not define."""
+"""The revision that introduced each field, by type or method. Fields of revision 2024-11-05 are not listed."""
 
 
 def strip(kind: str, value: JsonObject, revision: str) -> dict[str, Json]:
@@ -89,7 +89,7 @@ def content(blocks: Sequence[JsonObject], revision: str) -> list[JsonObject]:
 
 
 def structured(value: Json, revision: str) -> Json:
-    """Return structured content, as an object before 2026-07-28 (2025-11-25 server/tools, "Structured Content")."""
+    """Wrap structured content in an object if the revision requires one (2025-11-25, "Structured Content")."""
     return value if revision >= V2026_07_28 or isinstance(value, dict) else {"result": value}
 
 
@@ -131,7 +131,7 @@ _BLOCKS_SINCE: Final[Mapping[str, tuple[str, Callable[[JsonObject], JsonObject]]
     "audio": (V2025_03_26, _audio_as_resource),
     "resource_link": (V2025_06_18, _link_as_text),
 }
-"""The first revision of each block type, and the function that replaces the block for older revisions."""
+"""The revision that introduced each block type, and the function that converts the block for older revisions."""
 
 
 def _with_annotations(value: dict[str, Json], revision: str) -> dict[str, Json]:
@@ -141,7 +141,7 @@ def _with_annotations(value: dict[str, Json], revision: str) -> dict[str, Json]:
 
 
 def _with_object_properties(schema: JsonObject) -> JsonObject:
-    """Replace boolean property schemas, which are not allowed before 2026-07-28."""
+    """Replace the schemas `true` and `false` of properties by objects, because older revisions only allow objects."""
     properties = schema.get("properties", {})
     if not any(isinstance(entry, bool) for entry in properties.values()):
         return schema

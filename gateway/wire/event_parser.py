@@ -9,7 +9,7 @@ import msgspec
 MAX_EVENT: Final = 32 * 2**20
 _MAX_DIGITS: Final = 10
 _LONGEST_RETRY: Final = 10**_MAX_DIGITS
-"""Replaces longer `retry` values (in milliseconds), because Python cannot parse more than 4300 digits."""
+"""Replaces larger `retry` values (in milliseconds), because Python cannot parse more than 4300 digits."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

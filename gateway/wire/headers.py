@@ -132,7 +132,7 @@ def _is_equal(text: str, value: Json) -> bool:
 
 
 def _decoded(field: str, value: str) -> str:
-    """Decode a base64 value. Without both the prefix and the suffix, the value is literal text."""
+    """Decode a value of the form `=?base64?…?=`, and return any other value unchanged."""
     if not (value.startswith(_PREFIX) and value.endswith(_SUFFIX) and len(value) >= len(_PREFIX) + len(_SUFFIX)):
         return value
     encoded = value[len(_PREFIX) : -len(_SUFFIX)]

@@ -84,7 +84,7 @@ _NEEDS: Final[Mapping[str, Callable[[JsonObject], dict[str, Sequence[str]]]]] = 
 }
 
 _SINCE: Final = {"elicitation": V2025_06_18}
-"""The first revision of each capability that the oldest revision does not define."""
+"""The revision that introduced a capability. Capabilities of the oldest revision are not listed."""
 
 
 def _has_forms(capability: JsonObject, revision: str) -> bool:
@@ -114,7 +114,7 @@ def _plain_field(name: str, field: JsonObject) -> JsonObject:
 
 
 def _plain_message(message: JsonObject, revision: str) -> dict[str, Json]:
-    """Convert a sampling message to a revision before 2025-11-25, which allows a single block."""
+    """Convert a sampling message to a revision before 2025-11-25. These revisions allow one block per message."""
     content = message["content"]
     blocks = content if isinstance(content, list) else [content]
     kinds = ("text", "image") if revision < V2025_03_26 else ("text", "image", "audio")

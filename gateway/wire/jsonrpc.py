@@ -19,7 +19,7 @@ RequestId = str | int
 
 VERSION: Final = "2.0"
 MAX_BATCH: Final = 100
-"""The maximum number of entries in a batch, which other limits count as one message."""
+"""The maximum number of messages in a batch."""
 
 _NUMERIC_IDS: Final = range(-(2**63), 2**64)
 """The integer ids that are accepted, because most peers cannot represent longer integers."""
@@ -54,7 +54,7 @@ Single = Request | Notification | Response
 
 
 class Batch(NamedTuple):
-    """A batch (only 2025-03-26). Invalid entries are represented by their errors."""
+    """A batch of messages (only 2025-03-26). An invalid message is represented by its error."""
 
     # Not a `Struct`, because `isinstance` is slow for the wrong type of a `Struct`.
     entries: tuple[Single | InvalidMessageError, ...]

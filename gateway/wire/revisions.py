@@ -44,7 +44,7 @@ def has_priming_events(revision: str) -> bool:
 
 
 def requires_error_id(revision: str) -> bool:
-    """Return whether error responses without a known id need `"id": null`. Newer revisions omit the id."""
+    """Return whether an error response without a known id must contain `"id": null`. Newer revisions omit `id`."""
     return revision < V2025_11_25
 
 

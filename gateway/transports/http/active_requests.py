@@ -13,7 +13,7 @@ from gateway.access.identity import Identity
 from gateway.transports.http.request import Task
 
 Renewed = Callable[[Identity], Identity | None]
-"""Function that returns the current identity of a credential, or None if the credential has become invalid."""
+"""Checks a caller again. Returns the caller's current identity, or None if the credential is invalid."""
 Admits = Callable[[str | None, Identity], bool]
 """Function that returns whether a view exists and an identity can use it. A view of None is the whole catalog."""
 
@@ -47,7 +47,7 @@ class ActiveRequests:
         self._streams[task] = expiry
 
     def revalidate(self, renewed: Renewed, *, admits: Admits) -> None:
-        """End requests without a valid credential, and streams whose identity has changed or cannot use the view."""
+        """End requests with an invalid credential. Also end streams if the identity changed or cannot use the view."""
         for task, (identity, view) in list(self._served.items()):
             # Running calls keep their original scopes, but streams would still report primitives that are now hidden.
             now = renewed(identity)

@@ -67,7 +67,7 @@ class BrowserPages(Protocol):
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     api: str = ""
-    """The path below `/-/api`, for which `path` is an older alias. Empty if the API does not have the path."""
+    """The preferred path, below `/-/api`. `path` is an older alias. Empty if the endpoint only has `path`."""
     answer: Endpoint
     methods: tuple[str, ...] = _READ
     is_open: bool = False
@@ -85,7 +85,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     config: Callable[[], Awaitable[JsonObject]]
     tasks: Tasks
     about: Callable[[str | None], JsonObject]
-    """Returns the response of `/-/api/` without `caller`. The argument is the base URL of the main listener."""
+    """Returns the response of `/-/api/` without its member `caller`. The argument is the main listener's base URL."""
     workers: Workers | None = None
     console: BrowserConsole | None = None
 
@@ -100,8 +100,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     ) -> None:
         """Add the paths to the main listener (`is_main`) or to a separate one.
 
-        On a private listener, callers need the operator scope. Without authentication, the main listener accepts only
-        local callers. `prefixes` are the paths under which proxies mount the gateway.
+        If `is_private`, callers need the operator scope. Without authentication, the main listener accepts only local
+        callers. `prefixes` are the path prefixes under which reverse proxies publish the gateway.
         """
         # aiohttp rejects duplicate routes, and both prefixes are empty without `public_url`.
         prefixes = dict.fromkeys(prefixes)

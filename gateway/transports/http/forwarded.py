@@ -140,7 +140,7 @@ class TrustedProxies:
         )
 
     def _client(self, peer: str, chain: Sequence[str]) -> tuple[str, int]:
-        """Return the client's address, and the position of the address in the chain counted from the right."""
+        """Return the client's address, and its position in `chain`. The last item of the chain has position 1."""
         believed, hops = peer, 0
         for text in reversed(chain):
             address = _parsed_node(text)
@@ -184,7 +184,7 @@ def _items(lines: Lines) -> list[str]:
 
 
 def _at(items: Sequence[str], hops: int) -> str | None:
-    """Return the value `hops` from the right, or the first value, because some proxies do not append to the list."""
+    """Return the item `hops` from the right. If the list is shorter, return the first: not all proxies append."""
     return items[-min(hops, len(items))] if items else None
 
 

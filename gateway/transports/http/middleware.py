@@ -84,7 +84,7 @@ class Middleware:
         self._mask: Final = mask
 
     def public(self, endpoint: Endpoint) -> Handler:
-        """Accept every request, because health probes can have any `Host` header."""
+        """Return a handler without checks, because health probes can send any `Host` header."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             headers = self._headers(SERVER)
@@ -109,7 +109,7 @@ class Middleware:
         binding: Binding = Binding.STREAMABLE_HTTP,
         names_view: bool = False,
     ) -> Handler:
-        """Accept requests that pass all checks.
+        """Return a handler that calls `endpoint` for requests that pass these checks.
 
         1. The host and origin are allowed (see `Guard.check`). Preflights end here, because they have no credential.
         2. The credential is valid (see `Authenticator.identify`).
@@ -159,7 +159,7 @@ class Middleware:
         return handle
 
     def cors_public(self, endpoint: Endpoint) -> Handler:
-        """Accept requests with an allowed Host from any origin, because the response is public."""
+        """Return a handler for a public response. `Host` is checked, but pages of any origin can read the response."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             client_endpoint = self.client_endpoint(raw)
@@ -195,7 +195,7 @@ class Middleware:
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
     async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
-        """Return whether the caller has these scopes, for paths that do not require authentication."""
+        """Authenticate the request to a public path, and return whether the caller has these scopes."""
         identity = await self._identify(request.raw)
         return isinstance(identity, Identity) and identity.holds(scopes)
 

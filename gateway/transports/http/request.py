@@ -22,7 +22,7 @@ from gateway.wire.jsonrpc import InvalidMessageError, Message
 Task = asyncio.Task[object]
 
 MakeChallenge = Callable[[ClientEndpoint, str, str | None], Challenge]
-"""Function that returns the challenge that a client receives for a path and its view."""
+"""Function that returns the `WWW-Authenticate` challenge for a client endpoint, a path and a view."""
 
 SESSION_HEADER: Final = "Mcp-Session-Id"
 _SESSION_FIELD: Final = SESSION_HEADER.lower()

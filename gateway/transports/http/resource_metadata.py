@@ -1,7 +1,7 @@
 """Serves OAuth 2.0 Protected Resource Metadata (RFC 9728), which points clients to the authorization server.
 
-Each endpoint URL has a document. RFC 9728 puts the well-known path between the host and the path prefix. The document
-is also served below the prefix, and challenges contain this URL, because every proxy forwards it.
+RFC 9728 §3.1 inserts the well-known path before the path of the endpoint. A proxy that publishes the gateway below a
+path prefix might not forward this URL. Therefore challenges use a second URL of the document, below the prefix.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     def challenge(
         self, client_endpoint: ClientEndpoint, path: str, name: str | None, *, scopes: frozenset[str]
     ) -> Challenge:
-        """Return the challenge for a path and view. `scopes` are required in addition to the scopes of the view."""
+        """Return the challenge for a path and the view `name`, with `scopes` and the scopes of the view."""
         oauth = self.authenticator.oauth
         view = None if name is None else self.find_view(name)
         if name is not None:

@@ -1,7 +1,7 @@
 """Serves server cards and their catalog (SEP-2127, a draft).
 
-Cards contain `listen.public_url`, which is therefore required. Each view has a card, except hidden views that require
-scopes.
+Cards contain the public URL of the server, so they require `listen.public_url`. Each view has a card, except for hidden
+views that require scopes.
 """
 
 import hashlib

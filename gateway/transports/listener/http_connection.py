@@ -1,6 +1,6 @@
 """One connection of an HTTP listener, with limits on connections, idle time and chunk framing.
 
-Threats: connections that send nothing, heads that arrive byte by byte (slow loris), and callers that open too many
+Threats: connections that send nothing, headers that arrive byte by byte (slow loris), and callers with too many
 connections. Chunk extensions and trailers (RFC 9112 §7.1) are limited here, because only the parser sees them.
 """
 
@@ -24,7 +24,7 @@ from gateway.transports.quota import ResourceQuota, connection_quota
 log: Final = structlog.get_logger(__name__)
 
 IDLE: Final = logging.getLogger("gateway.http")
-"""Silences aiohttp, which logs a traceback for each malformed request. `handle_error` logs internal errors instead."""
+"""The silenced logger of aiohttp, which logs a traceback per malformed request. `handle_error` logs other errors."""
 
 _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190
@@ -53,7 +53,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     def caller_behind(self, peer: object) -> str:
-        """Return the caller whose limit applies. By default, loopback is exempt, because the peer can be a proxy."""
+        """Return the caller that the connection counts for. Loopback has no limit by default: it can be a proxy."""
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         if self.quota.is_share_unsaid and is_loopback_address(address):
             return ""
@@ -66,7 +66,7 @@ class HttpConnection(web.RequestHandler):
     def __init__(
         self, server: web.Server, connection_limits: ConnectionLimits, *, counted_for: str | None = None
     ) -> None:
-        """`counted_for` is the caller for whom the quota has already counted the connection."""
+        """If the quota has already counted the connection, `counted_for` is its caller."""
         self._linger_seconds: Final = min(_LINGER_SECONDS, connection_limits.head_seconds)
         super().__init__(
             server,
@@ -168,7 +168,7 @@ class HttpConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send a response, with our `Server` header if aiohttp's router created the response."""
+        """Send a response. Replace the `Server` header of aiohttp's own responses, which contains the version."""
         if self._ignores_input:
             resp.force_close()
         if isinstance(resp, web.HTTPException):

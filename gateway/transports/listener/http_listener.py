@@ -26,7 +26,7 @@ log: Final = structlog.get_logger(__name__)
 _SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """The time for connections to end after their requests are cancelled."""
 _BACKLOG: Final = 4096
-"""The kernel's queue of new connections, for example during a restart."""
+"""The maximum number of connections that wait in the kernel to be accepted, for example during a restart."""
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -51,7 +51,7 @@ class HttpListener:
         tls: ServerTls | None = None,
         direct: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
-        """`direct` maps the most requested paths to handlers, whose requests bypass the slower router."""
+        """`direct` maps frequently requested paths to handlers that are called without aiohttp's slower router."""
         IDLE.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(application)
         self._server: web.Server | None = None
@@ -139,7 +139,7 @@ class TlsAcceptor(asyncio.Protocol):
         connect: Callable[[str], HttpConnection],
         at_work: set["asyncio.Task[None]"],
     ) -> None:
-        """`connect` creates a connection that the quota has already counted for a caller."""
+        """`connect` creates a connection for a caller, after the quota has counted the connection."""
         self._tls: Final = tls
         self._connection_limits: Final = connection_limits
         self._connect: Final = connect

@@ -1,8 +1,8 @@
 """Copies events of resumable streams to the shared store, for clients that resume at another replica.
 
-Each session stream is a Redis stream with a maximum length and an expiry. Events are written in the background. A
-replica that resumes a stream reads the copied events and waits for new ones. It also asks the original replica whether
-more events will follow, and the original replica then closes the lost connection.
+Each session stream is copied to a Redis stream with a maximum length and an expiry, in the background. A replica that
+resumes a stream reads the copied events and waits for new ones. The replica also asks the original replica whether more
+events will follow. The original replica then closes its old connection to the client.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ end
 redis.call('EXPIRE', KEYS[1], ARGV[1])
 return 1
 """
-"""The script's arguments are the TTL in seconds, the maximum length, and pairs of id and content."""
+"""Appends events to a Redis stream. Arguments: TTL in seconds, maximum length, and pairs of event id and content."""
 
 
 class RemotePlace(NamedTuple):
@@ -45,7 +45,7 @@ class RemotePlace(NamedTuple):
     number: int
     after: int
     answers: str | int | None
-    """The id of the request that the stream responds to. None for a GET stream."""
+    """The id of the request whose response is sent on the stream. None for a GET stream."""
 
 
 class EventCopies:
@@ -70,7 +70,7 @@ class EventCopies:
             await asyncio.gather(self._writer, return_exceptions=True)
 
     def answer(self, abort_connection: Callable[[str, int], bool]) -> None:
-        """Answer replicas that resume a stream. `abort_connection` returns whether more events of the stream follow."""
+        """Answer replicas that resume streams of this process. `abort_connection` returns whether events follow."""
 
         async def answered(body: bytes) -> bytes:
             goes_on = abort_connection(*_QUESTIONS.decode(body))
@@ -161,4 +161,4 @@ class EventCopies:
 
 
 _QUESTIONS: Final = msgspec.msgpack.Decoder(tuple[str, int])
-"""Decodes the nonce of a session and the number of a stream."""
+"""Decodes the question of another replica: the nonce of the session, and the number of the stream."""

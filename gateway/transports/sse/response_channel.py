@@ -66,7 +66,7 @@ class ResponseChannel:
         Args:
             request: The request to respond to.
             limits: Timeouts and the quota of unread bytes.
-            headers: The response headers, by default those of the request.
+            headers: The response headers. The default is `request.response_headers`.
             preamble: Returns the first bytes of an event stream.
             until_close: Whether an event stream ends with its connection (see `_UnframedResponse`).
         """
@@ -98,7 +98,7 @@ class ResponseChannel:
         return self._request.accepted.event_stream
 
     def open_if_late(self) -> None:
-        """Open an event stream if the response is late and `Accept` names that type, so that proxies keep waiting."""
+        """If `Accept` names event streams, open one after `SOON_SECONDS` without a response, so that proxies wait."""
         if self._request.accepted.names_event_stream:
             self._beat_in(SOON_SECONDS)
 
@@ -130,7 +130,7 @@ class ResponseChannel:
     def finish(self, reply: Reply) -> Awaitable[web.StreamResponse]:
         """Return an awaitable that writes the response, as the stream's last event or as a whole.
 
-        The awaitable does not keep the reply in memory, because the encoded event is equally large.
+        While an event is written, only the encoded event is kept in memory, not the reply.
 
         Raises:
             ConnectionError: The reader disconnected.
@@ -139,7 +139,7 @@ class ResponseChannel:
         return self.end(None if last is None else encode_event(last))
 
     def choose_form(self, reply: Reply) -> bool:
-        """Return whether to send the reply as an event. Otherwise store the reply, which `end` writes as a whole."""
+        """Return True if the reply must be sent as an event. Otherwise store the reply for `end`, and return False."""
         self._is_over = True
         # Event streams have status 200, so any other status requires JSON.
         wants_event = reply.body is not None and reply.status == 200 and not self._request.accepted.json
@@ -211,7 +211,7 @@ class ResponseChannel:
         return self._response
 
     async def _take_room(self, size: int) -> None:
-        """Reserve quota for a write of `size` bytes. Exempt writes (0) only wait for earlier writes of this stream."""
+        """Reserve quota for `size` bytes. A size of 0 (an exempt write) only waits for this stream's earlier writes."""
         quota, caller = self._limits.quota, self.caller.rate_limit_key
         if (not size and not self._waiting) or quota.take(caller, size):
             return
@@ -250,7 +250,7 @@ class _UnframedResponse(web.StreamResponse):
 
     @property
     def content_length(self) -> int:
-        """The maximum size, because aiohttp uses chunks for an unknown size. No `Content-Length` header is sent."""
+        """A dummy size, because aiohttp sends chunks if the size is unknown. No `Content-Length` header is sent."""
         return sys.maxsize
 
     @content_length.setter

@@ -42,7 +42,7 @@ _EVENT_ID: Final = re.compile(r"([0-9a-z]{1,32})-([0-9a-f]{1,16})-([0-9]{1,12})(
 _MAX_REQUEST_ID: Final = 128
 """The maximum size of a request id in an event id, in bytes."""
 _FIRST_NUMBER_BITS: Final = 40
-"""Stream numbers start at random, so that event ids of other sessions are detected."""
+"""The size of the first stream number, which is random so that event ids of other sessions are detected."""
 _FOREIGN: Final = HttpError(status=400, message="Last-Event-ID does not name an event of this session")
 _TOO_LARGE: Final = RpcError(
     ErrorCode.INTERNAL_ERROR, "The response was lost with the connection: it is too large to keep"
@@ -110,7 +110,7 @@ class SessionStream:
         self._store.note_forgotten(self, len(frame))
 
     def connect(self, out: ResponseChannel) -> asyncio.Future[bytes | None]:
-        """Attach a connection. The returned future completes with the last event or None when the connection ends."""
+        """Attach a connection. When the connection must close, the future returns the last event to write, or None."""
         self._out = out
         self._ending = ending = self._store.loop.create_future()
         return ending
@@ -318,7 +318,7 @@ class EventStore:
         return number
 
     def find(self, event_id: str) -> Cursor | RemotePlace | HttpError | None:
-        """Return the position after an event, or None if the stream is no longer stored or has no further events."""
+        """Return the position after an event, None if no more events are available, or an error for a foreign id."""
         match = _EVENT_ID.fullmatch(event_id)
         if match is not None and match[1] != self.process:
             return RemotePlace(match[1], int(match[2], 16), int(match[3]), _request_id_of(match[4]))
@@ -370,7 +370,7 @@ class EventStore:
         return not stream.is_over
 
     def end(self, stream: SessionStream) -> None:
-        """Record that no more events of a stream will follow."""
+        """Record that a stream has sent its last event."""
         if self._copies is not None and stream.last and not self._is_closed:
             self._copies.end(self._nonce, stream.number, stream.last)
         self.discard_if_done(stream)
@@ -413,7 +413,7 @@ class EventStore:
 
 
 def _carried(request_id: RequestId) -> bytes:
-    """Encode a request id for event ids. If this process ends, another process responds to this id with an error."""
+    """Encode a request id for event ids, so that another process can send an error response if this process ends."""
     written = orjson.dumps(request_id)
     return b"" if len(written) > _MAX_REQUEST_ID else b"-" + base64.urlsafe_b64encode(written).rstrip(b"=")
 

@@ -1,7 +1,7 @@
 """Reads lines from a descriptor: a pipe, a socket, a terminal or a file.
 
 The parent process can share the descriptor, so the descriptor stays blocking and is read only when readable. Files and
-/dev/null are always readable. epoll does not support files, and kqueue does not report the end of a file.
+/dev/null are read without polling, because epoll does not support files and kqueue does not report their end.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Writes lines to standard output without blocking the event loop.
 
 The parent process can share the descriptor, so the descriptor stays blocking. Lines that fit into the pipe are written
-at once. A thread writes all other lines in order. Tasks wait while the thread's queue is full, to limit memory use.
+at once. A thread writes all other lines in order. Callers wait while the thread's queue is full, to limit memory use.
 
-`BackgroundWriter`, which is for logs, drops lines instead. Protocol messages must not be dropped.
+Unlike `BackgroundWriter`, which is for logs, this writer drops a line only if the client has stopped reading.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ STANDSTILL_SECONDS: Final = 2.0
 
 class LineWriter:
     def __init__(self, descriptor: int, *, max_waiting: int = MAX_WAITING_BYTES) -> None:
-        """`max_waiting` is the maximum number of bytes of large lines that wait for room."""
+        """`max_waiting` limits the total size of large lines that wait to be written, in bytes."""
         self._max_waiting: Final = max_waiting
         self._waiting_bytes = 0
         self._descriptor: Final = descriptor

@@ -25,8 +25,8 @@ from gateway.wire.jsonrpc import Request
 class StandardStreams(msgspec.Struct, frozen=True):
     """Private duplicates of standard input and output, which child processes do not inherit.
 
-    A `print` in a plugin or the output of a child process must not end up between MCP messages, and no other code must
-    read the messages. Therefore descriptor 1 becomes standard error, and descriptor 0 becomes /dev/null.
+    Plugins (`print`) and child processes must neither write between MCP messages nor read MCP messages. Therefore
+    descriptor 1 becomes standard error, and descriptor 0 becomes /dev/null.
     """
 
     reading: int
@@ -52,7 +52,7 @@ AFTER_INPUT_SECONDS: Final = 0.5
 """The time for calls to finish after the end of input, so that `echo … | mcp-gateway serve --stdio` works."""
 _LINES_OF_A_TURN: Final = 32
 STANDSTILL_SECONDS: Final = 1.0
-"""The time to wait for a client that has disconnected and reads nothing, even if input remains."""
+"""If the client has disconnected and reads nothing for this long, the remaining input is dropped."""
 
 
 class Stdio:

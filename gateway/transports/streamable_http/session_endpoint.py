@@ -123,7 +123,7 @@ class SessionEndpoint:
     def _open_stream(
         self, live: LiveSession, cursor: Cursor | RemotePlace | None, http: HttpRequest
     ) -> Awaitable[web.StreamResponse]:
-        """Resume or open a stream. A coroutine's frame would live as long as the stream, so this is not a coroutine."""
+        """Resume or open a stream. Not a coroutine, because its frame would stay in memory as long as the stream."""
         if isinstance(cursor, Cursor):
             return self._stream_events(live, cursor, self._channel(http))
         # Without copies, the events of other processes are lost.
@@ -181,7 +181,7 @@ class SessionEndpoint:
             response.stop()
 
     async def _answer_on(self, stream: SessionStream, message: Request | Batch, live: LiveSession) -> Reply:
-        """Run the request, and finish the stream in the event-loop turn in which the response is ready."""
+        """Run the request, and finish the stream without another iteration of the event loop."""
         reply = await self._answer(message, stream, live)
         stream.finish(reply)
         return reply
@@ -218,7 +218,7 @@ class SessionEndpoint:
         return None
 
     async def _receive(self, body: bytes) -> bytes:
-        """Handle a message that another replica has forwarded."""
+        """Handle a message that another replica has forwarded, and return an empty reply."""
         session_id, encoded = _FORWARDED_MESSAGES.decode(body)
         live = self._sessions.served_here(session_id)
         if live is not None:
@@ -237,7 +237,7 @@ class SessionEndpoint:
         return b""
 
     async def _resume_remote(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
-        """Relay a stream of another replica until the response is sent. Continue a GET stream in this process."""
+        """Relay another replica's stream until its response is sent. Continue a GET stream as a new stream here."""
         copies, out = self._sessions.copies, self._channel(http)
         fresh: SessionStream | None = None
         live.begin_reading()
@@ -322,7 +322,7 @@ _SESSION_UNKNOWN: Final = HttpError(status=404, message="The session does not ex
 
 FORWARDED: Final = "session message"
 _FORWARDED_MESSAGES: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
-"""Decodes a session id, and a notification or response of the session's client as JSON."""
+"""Decodes a forwarded message: the session id, and the notification or response as JSON."""
 _CHANGES: Final = msgspec.msgpack.Decoder(SessionChange)
 
 

@@ -52,7 +52,7 @@ class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    """The sessions that this process serves. The session of another process is restored when a client uses it.
+    """The sessions that this process serves. A session of another process is loaded when a request contains its id.
 
     A session's id contains the data of `initialize`. The store contains later changes of the session.
     """
@@ -207,7 +207,7 @@ class Sessions:
                 await self._count.uncount(live.nonce)
 
     def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
-        """End the sessions of callers without a valid credential or view. Call `identified` for all other sessions."""
+        """End sessions whose credential is invalid or cannot use the view. Call `identified` for all other sessions."""
         for session_id, live in list(self._live.items()):
             identity = renewed(live.session.identity)
             if identity is None or not admits(live.session.view, identity):
@@ -313,7 +313,7 @@ class Sessions:
         return self.ttl.total_seconds() + 2 * self._slack
 
     def _record_end(self, nonce: str) -> SessionRecord:
-        """Remember that a session has ended, and return a record of the end that outlives the session's id."""
+        """Remember that a session has ended. Return the record to store, which expires later than the session id."""
         ended = SessionRecord(expires=self._clock() + self._record_seconds, is_ended=True)
         self._ended.put(nonce, ended, expires=ended.expires)
         return ended
@@ -326,7 +326,7 @@ class Sessions:
         return live.record(expires=self._clock() + self._record_seconds - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
-        """Return whether the saved record could make the session expire early or receive notifications twice."""
+        """Return whether to save the session again, because its record would expire early or repeat notifications."""
         saved = live.saved
         if saved is None or live.has_changed:
             return True

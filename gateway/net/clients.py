@@ -116,7 +116,7 @@ class UnknownEncodingError(aiohttp.ClientPayloadError):
 
 
 class Pool:
-    """A connection pool with one aiohttp session. Enter the pool as a context to prevent its closing while in use."""
+    """A connection pool with one aiohttp session. Enter the pool as a context to keep the session open while in use."""
 
     __slots__ = ("session", "users")
 

@@ -69,7 +69,7 @@ def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
 
 
 def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
-    """Return `name` with a namespace. A missing namespace is derived from the first usable URL. None without a URL."""
+    """Return `name` with a namespace. Derive a missing namespace from the first usable URL, or return None."""
     if _QUALIFIED.fullmatch(name):
         return name
     namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)

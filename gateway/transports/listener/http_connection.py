@@ -24,7 +24,7 @@ from gateway.transports.quota import ResourceQuota, connection_quota
 log: Final = structlog.get_logger(__name__)
 
 IDLE: Final = logging.getLogger("gateway.http")
-"""The silenced logger of aiohttp, which logs a traceback per malformed request. `handle_error` logs other errors."""
+"""Hides the log of aiohttp, which has a traceback for each malformed request. `handle_error` logs internal errors."""
 
 _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190
@@ -168,7 +168,7 @@ class HttpConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send a response. Replace the `Server` header of aiohttp's own responses, which contains the version."""
+        """Send a response. Add our `Server` header to errors of aiohttp's router, which would reveal the version."""
         if self._ignores_input:
             resp.force_close()
         if isinstance(resp, web.HTTPException):

@@ -207,7 +207,7 @@ class Sessions:
                 await self._count.uncount(live.nonce)
 
     def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
-        """End sessions whose credential is invalid or cannot use the view. Call `identified` for all other sessions."""
+        """End sessions with an invalid credential or an inaccessible view. Call `identified` for all other sessions."""
         for session_id, live in list(self._live.items()):
             identity = renewed(live.session.identity)
             if identity is None or not admits(live.session.view, identity):

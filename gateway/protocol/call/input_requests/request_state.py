@@ -72,7 +72,7 @@ class RequestStateSigner:
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:
-        """Verify the state. Return None if the input requests must be sent again. Raise InvalidRetryError if forged."""
+        """Return the verified state, or None to send the input requests again. Raise InvalidRetryError if forged."""
         content = self._current(signed, binding)
         if content is None:
             return None

@@ -94,7 +94,7 @@ class InputRequester(ABC):
         return entered
 
     async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
-        """Add new requests to the open requests `beside`. Raise an error if unsupported or over a sampling limit."""
+        """Check new requests and add them to `beside`, the open requests. Raise an error if a check fails."""
         new = {key: question for key, question in questions.items() if key not in beside}
         check_capabilities(new, self.call.terms.capabilities, self.call.revision)
         new = {key: for_revision(question, self.call.revision) for key, question in new.items()}

@@ -1,4 +1,4 @@
-"""The import table, as data. A room may import itself, and what stands behind it here."""
+"""The import table, as data. A package can import itself and the packages in its row."""
 
 import ast
 import re
@@ -90,11 +90,11 @@ MAY_NOT_IMPORT: Final[dict[str, set[str]]] = {
     "config": {"aiohttp"},
     "catalog": {"aiohttp", "subprocess"},
 }
-"""Libraries that a room must not import, so that tests can call its pure functions with plain dictionaries."""
+"""Libraries that a package must not import, so that tests can call its pure functions with plain dictionaries."""
 
 
 @cache
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(GATEWAY).parts[0].removesuffix(".py")
 
 
@@ -111,22 +111,22 @@ def imports_of(path: Path) -> Iterator[tuple[str, int]]:
 
 
 @cache
-def is_allowed(room: str, module: str) -> bool:
+def is_allowed(package: str, module: str) -> bool:
     top, _, rest = module.partition(".")
     if top == "gateway" and rest:
         imported = rest.partition(".")[0]
         if not (GATEWAY / imported).is_dir() and not (GATEWAY / f"{imported}.py").is_file():
             imported = "__init__"  # a name of the package itself, such as __version__
-        return imported == room or imported in MAY_IMPORT[room]
-    return top not in MAY_NOT_IMPORT.get(room, set())
+        return imported == package or imported in MAY_IMPORT[package]
+    return top not in MAY_NOT_IMPORT.get(package, set())
 
 
 def test_each_file_imports_only_allowed_packages() -> None:
     problems = [
-        f"{path}:{line}: {room_of(path)} may not import {module}"
+        f"{path}:{line}: {package_of(path)} may not import {module}"
         for path in FILES
         for module, line in imports_of(path)
-        if not is_allowed(room_of(path), module)
+        if not is_allowed(package_of(path), module)
     ]
     assert not problems, "\n".join(problems)
 
@@ -163,8 +163,8 @@ def test_modules_are_only_imported_by_string_in_the_listed_files() -> None:
     named = {str(path.relative_to(GATEWAY)): modules_named_in(path) for path in importers}
     assert {name: modules for name, modules in named.items() if modules} == IMPORTED_BY_NAME
     for path in importers:
-        rooms = {room_of(GATEWAY.parent.joinpath(*name.split("."))) for name in modules_named_in(path)}
-        assert rooms <= MAY_IMPORT[room_of(path)] | {room_of(path)}, path
+        packages = {package_of(GATEWAY.parent.joinpath(*name.split("."))) for name in modules_named_in(path)}
+        assert packages <= MAY_IMPORT[package_of(path)] | {package_of(path)}, path
     assert [path for path in FILES if "__import__" in path.read_text()] == []
 
 
@@ -178,18 +178,18 @@ def test_command_module_has_a_parser_and_run(command: str) -> None:
 def test_packages_form_no_cycle() -> None:
     seen: dict[str, int] = {}
 
-    def depth(room: str, path: tuple[str, ...] = ()) -> int:
-        assert room not in path, f"cycle: {' → '.join((*path, room))}"
-        if room not in seen:
-            seen[room] = 1 + max((depth(below, (*path, room)) for below in MAY_IMPORT[room]), default=0)
-        return seen[room]
+    def depth(package: str, path: tuple[str, ...] = ()) -> int:
+        assert package not in path, f"cycle: {' → '.join((*path, package))}"
+        if package not in seen:
+            seen[package] = 1 + max((depth(below, (*path, package)) for below in MAY_IMPORT[package]), default=0)
+        return seen[package]
 
-    for room in MAY_IMPORT:
-        depth(room)
+    for package in MAY_IMPORT:
+        depth(package)
 
 
 def part_of(module: str) -> str:
-    """Of a room: the room within it that a file lies in, or the file itself."""
+    """Return the file or the inner package directly below a package of `gateway/`."""
     return ".".join(module.split(".")[1:3])
 
 
@@ -211,7 +211,7 @@ def test_modules_of_a_package_form_no_cycle() -> None:
 
 
 def test_every_package_is_in_the_table() -> None:
-    assert {room_of(path) for path in FILES} <= set(MAY_IMPORT)
+    assert {package_of(path) for path in FILES} <= set(MAY_IMPORT)
 
 
 AT_MOST: Final[dict[str, int]] = {

@@ -43,9 +43,8 @@ async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
 async def issuer_metadata(issuer: str, fetch: Fetch, *, advice: str = "") -> tuple[str, JsonObject]:
     """Return the URL and the content of the metadata of an issuer.
 
-    Raises:
-        NotFoundError: the metadata does not exist. The text ends with `advice`.
-        FetchError: the metadata cannot be fetched, or belongs to a different issuer.
+    Raise NotFoundError, whose text ends with `advice`, if the metadata does not exist, and FetchError if the metadata
+    cannot be fetched or belongs to a different issuer.
     """
     missing = f"{issuer} has no metadata at its well-known URLs{advice}"
     url, metadata = await first_document(metadata_urls(issuer), fetch, missing=missing)
@@ -56,12 +55,7 @@ async def issuer_metadata(issuer: str, fetch: Fetch, *, advice: str = "") -> tup
 
 
 async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> tuple[str, JsonObject]:
-    """Return the URL and the content of the first document that exists.
-
-    Raises:
-        NotFoundError: no document exists. The text is `missing`.
-        FetchError: a request failed.
-    """
+    """Return the URL and the content of the first document that exists. If none exists, raise NotFoundError."""
     for url in urls:
         try:
             document = await fetch(url)

@@ -98,7 +98,6 @@ class EventEndpoint:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _hello(self) -> bytes:
-        """Return the event `hello`, followed by the last status if there is one."""
         hello: JsonObject = {
             "api": 1,
             "version": __version__,

@@ -40,11 +40,7 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:
-        """Parse a query.
-
-        Raises:
-            ValueError: a number is malformed. The message names the parameter.
-        """
+        """Parse a query. Raise ValueError with the name of the parameter if a number is malformed."""
         return cls(
             after=_number(query, "after"),
             before=_number(query, "before"),

@@ -60,11 +60,9 @@ class ReloadHistory:
         )
 
     def listed(self) -> Sequence[JsonObject]:
-        """Return the reloads, newest first."""
         return [reload for _, reload in reversed(self._reloads)]
 
     def since(self, number: int) -> list[tuple[int, JsonObject]]:
-        """Return the reloads after a sequence number, oldest first."""
         return [found for found in self._reloads if found[0] > number]
 
     async def close(self) -> None:

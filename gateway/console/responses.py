@@ -96,7 +96,6 @@ def error_response(error: HttpError | AuthError, request: HttpRequest) -> web.Re
 
 
 async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:
-    """Return the JSON object in the request body, or an error for the client."""
     body = await read_body(request.raw, limit=MAX_BODY, seconds=_RECEIVE_SECONDS)
     if isinstance(body, HttpError):
         return body

@@ -49,11 +49,7 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
     redactor: LiveRedactor
 
     async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:  # noqa: PLR0911 - one for each path
-        """Handle a request of another worker. Return None if the name in the path is unknown.
-
-        Raises:
-            ValueError: the path or the query is malformed.
-        """
+        """Handle a request of another worker, or raise ValueError if it is malformed. Return None for unknown names."""
         what, _, name = path.partition("/")
         match method, what:
             case "GET", "calls" if name:

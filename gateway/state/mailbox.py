@@ -73,11 +73,9 @@ class Mailbox:
             del self._asked[message_id]
 
     async def is_there(self, replica: str) -> bool:
-        """Return whether a replica is alive."""
         return bool(await self._store.command("EXISTS", self._store.key_of(replica)))
 
     async def tell_all(self, kind: str, body: bytes) -> None:
-        """Send a message to all other replicas."""
         fields = self._fields(kind, body, message_id=_new_id())
         # `~` trims whole nodes of the stream, which costs less than an exact length (https://redis.io/docs/latest/commands/xadd).
         await self._store.command("XADD", self._shared_key, "MAXLEN", "~", MAX_STREAM_LENGTH, "*", *fields)

@@ -107,11 +107,7 @@ class SqliteDocumentStore:
         return rows[0][1] if rows and _digest(rows[0][1]) == rows[0][0] else None
 
     async def save(self, name: str, content: bytes) -> None:
-        """Save a document. It replaces an older document of the same name.
-
-        Raises:
-            ValueError: The document is larger than `MAX_BYTES`.
-        """
+        """Save or replace a document. Raise ValueError if the document is larger than `MAX_BYTES`."""
         if len(content) > MAX_BYTES:
             raise ValueError(f"{len(content)} bytes exceed the maximum size of a document: {MAX_BYTES}")
         row = (name, _digest(content), content, self._clock())

@@ -31,7 +31,7 @@ from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 log: Final = structlog.get_logger(__name__)
 
 LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
-_ROOMS: Final = frozenset(
+_PACKAGES: Final = frozenset(
     each.name for each in Path(__file__).parents[1].iterdir() if each.is_dir() and not each.name.startswith("_")
 )
 Mask = Callable[[str], str]
@@ -76,8 +76,8 @@ class Logs:
         """Create the logs. Each line contains the number `worker`, if there are several workers."""
         is_terminal = os.isatty(descriptor)
         self._level: LogLevel = level
-        self.room_levels: Final[dict[str, str]] = {}
-        """The levels that were set for single packages of `gateway` (rooms)."""
+        self.package_levels: Final[dict[str, str]] = {}
+        """The levels that were set for single packages of `gateway`."""
         self._style = style or ("console" if is_terminal else "json")
         # no-color.org: any non-empty value of NO_COLOR disables colours.
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
@@ -103,7 +103,9 @@ class Logs:
         self._lines.start()
         structlog.configure(
             processors=[self._at_level, *before, self._renderer()],
-            logger_factory=lambda name="": _RoomLogger(self._lines, room=name.split(".")[1] if "." in name else ""),
+            logger_factory=lambda name="": _PackageLogger(
+                self._lines, package=name.split(".")[1] if "." in name else ""
+            ),
             cache_logger_on_first_use=False,  # Module loggers outlive a configuration.
         )
         self._handler.setFormatter(
@@ -130,8 +132,8 @@ class Logs:
         logging.captureWarnings(capture=False)
         logging.getLogger().removeHandler(self._handler)
         structlog.reset_defaults()
-        for room in ("", *self.room_levels):
-            _levels_of(room).setLevel(logging.NOTSET)
+        for package in ("", *self.package_levels):
+            _levels_of(package).setLevel(logging.NOTSET)
         # Stop the writer last, because the steps above can log.
         self._lines.stop(SHUTDOWN_GRACE_SECONDS)
 
@@ -164,29 +166,28 @@ class Logs:
     def set_level(self, level: str) -> None:
         """Set the general level (`info`), or the level of one package of `gateway` (`state=debug`).
 
-        Raises:
-            ValueError: The level or the package does not exist.
+        Raise ValueError if the level or the package does not exist.
         """
-        room, _, name = level.rpartition("=")
+        package, _, name = level.rpartition("=")
         if name not in LEVELS:
             raise ValueError(f"expected one of {', '.join(LEVELS)}, not {name!r}")
-        if not room:
+        if not package:
             self._level = name
-            for other in self.room_levels:
+            for other in self.package_levels:
                 _levels_of(other).setLevel(logging.NOTSET)
-            self.room_levels.clear()
+            self.package_levels.clear()
             logging.getLogger().setLevel(max(_number(name), logging.INFO))  # Libraries must not log debug lines.
-        elif room in _ROOMS:
-            self.room_levels[room] = name
+        elif package in _PACKAGES:
+            self.package_levels[package] = name
         else:
-            raise ValueError(f"expected one of {', '.join(sorted(_ROOMS))}, not {room!r}")
-        _levels_of(room).setLevel(_number(name))
-        lowest = min(map(_number, (self._level, *self.room_levels.values())))
+            raise ValueError(f"expected one of {', '.join(sorted(_PACKAGES))}, not {package!r}")
+        _levels_of(package).setLevel(_number(name))
+        lowest = min(map(_number, (self._level, *self.package_levels.values())))
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(lowest))
 
     def _at_level(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
         # `exception` is a method, not a level.
-        if method in LEVELS and not _levels_of(logger.room).isEnabledFor(_number(method)):
+        if method in LEVELS and not _levels_of(logger.package).isEnabledFor(_number(method)):
             raise structlog.DropEvent
         return event
 
@@ -226,20 +227,20 @@ class Logs:
                 return self._mask(str(value))
 
 
-class _RoomLogger(structlog.WriteLogger):
+class _PackageLogger(structlog.WriteLogger):
     """Writes the log lines of one package of `gateway`."""
 
-    def __init__(self, lines: "_Lines", *, room: str) -> None:
+    def __init__(self, lines: "_Lines", *, package: str) -> None:
         super().__init__(lines)  # type: ignore[arg-type]  # only writes
-        self.room: Final = room
+        self.package: Final = package
 
 
-def _levels_of(room: str) -> logging.Logger:
-    """Return the standard logger whose level applies to a package of `gateway`, or to all packages if `room` is "".
+def _levels_of(package: str) -> logging.Logger:
+    """Return the standard logger whose level applies to a package of `gateway`, or to all packages if `package` is "".
 
     The standard loggers of the package's modules inherit this level.
     """
-    return logging.getLogger(f"gateway.{room}" if room else "gateway")
+    return logging.getLogger(f"gateway.{package}" if package else "gateway")
 
 
 def _number(level: str) -> int:

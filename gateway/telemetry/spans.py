@@ -44,11 +44,7 @@ _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
 def begin() -> "Spans":
-    """Start exporting spans to the endpoint of the `OTEL_…` variables.
-
-    Raises:
-        ValueError: A variable has an invalid value.
-    """
+    """Start exporting spans to the endpoint of the `OTEL_…` variables. Raise ValueError if a variable is invalid."""
     given = OTELResourceDetector().detect().attributes
     # Disable the SDK's exit handler, which waits for an unreachable collector. `close` limits the time.
     provider = TracerProvider(resource=Resource.create({**_OWN, **given}), shutdown_on_exit=False)

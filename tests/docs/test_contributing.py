@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names every room of the code in the order of the import table, and only files that exist."""
+"""CONTRIBUTING.md names every package of the code in the order of the import table, and only files that exist."""
 
 import re
 from pathlib import Path
@@ -11,18 +11,18 @@ from tests.test_architecture import MAY_IMPORT
 
 ROOT: Final = Path(__file__).parents[2]
 TEXT: Final = (ROOT / "CONTRIBUTING.md").read_text()
-ROOMS: Final = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
+PACKAGES: Final = re.findall(r"^\| `(\w+)` \|", TEXT, re.MULTILINE)
 PATHS: Final = sorted(set(re.findall(r"`((?:gateway|tests|docs|config|plugins)/[\w./-]*)`", TEXT)))
 
 
 def test_every_package_is_in_the_table() -> None:
-    rooms = {path.parent.name for path in GATEWAY.glob("*/__init__.py")}
-    assert set(ROOMS) == rooms | {"plugin"}
+    packages = {path.parent.name for path in GATEWAY.glob("*/__init__.py")}
+    assert set(PACKAGES) == packages | {"plugin"}
 
 
 def test_package_imports_only_packages_below_it() -> None:
-    for index, room in enumerate(ROOMS):
-        assert not MAY_IMPORT[room] & set(ROOMS[:index]), room
+    for index, package in enumerate(PACKAGES):
+        assert not MAY_IMPORT[package] & set(PACKAGES[:index]), package
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -196,9 +196,11 @@ async def test_log_level_changes_at_run_time(daemon: Daemon, http: aiohttp.Clien
         assert await response.json() == {"level": "info"}
 
 
-async def test_debug_level_of_the_protocol_room_logs_messages(daemon: Daemon, http: aiohttp.ClientSession) -> None:
+async def test_debug_level_of_one_package_logs_its_messages(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     url = await daemon.url()
     assert await set_level(daemon, http, "protocol=debug") == 200
+    async with http.get(urljoin(url, "/-/log-level")) as response:
+        assert await response.json() == {"level": "info", "packages": {"protocol": "debug"}}
     await post_call(http, url, "in_thread", word="loud")
     await daemon.event("message received")
     assert await set_level(daemon, http, "info") == 200

@@ -47,7 +47,6 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         return counts(self._snapshot(request))
 
     async def _catalog(self, request: HttpRequest) -> web.Response:
-        """Return all entries that match the query, or 400 if the query is too long."""
         query = dict(request.raw.query)
         if len(query.get("q", "")) > _MAX_SEARCHED:
             return error_response(_TOO_LONG, request)

@@ -52,7 +52,6 @@ async def overview(  # noqa: PLR0913 - the parts of the overview
 
 
 def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[Problem]]:
-    """Group warnings by message and section, and put each error into a separate group."""
     groups: defaultdict[tuple[str, str, str], list[Problem]] = defaultdict(list)
     for problem in problems:
         # Each error has to be fixed separately, but warnings of one section often have the same cause.

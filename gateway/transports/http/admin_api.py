@@ -191,8 +191,8 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
             if self.workers is not None:
                 await self.workers.set_log_level(wanted)
             log.warning("log level changed", now=wanted, before=before)
-        rooms = {"rooms": self.logs.room_levels} if self.logs.room_levels else {}
-        return json_response({"level": self.logs.level, **rooms}, request)
+        packages = {"packages": self.logs.package_levels} if self.logs.package_levels else {}
+        return json_response({"level": self.logs.level, **packages}, request)
 
     async def _reload(self, request: HttpRequest) -> web.Response:
         report = await self.reload()

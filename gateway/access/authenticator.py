@@ -215,7 +215,6 @@ class Authenticator:
         return identity if tokens is not None and tokens.accepts(identity) else None
 
     def status(self) -> JsonObject | None:
-        """Return the authentication section of `/-/status`, or None without `auth`."""
         if self._auth is None:
             return None
         issuers, keys = self._auth.issuers, self._signing_keys.values()

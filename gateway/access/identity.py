@@ -57,7 +57,6 @@ class Subject(msgspec.Struct, frozen=True):
     """`Identity.subject_key`. For anonymous callers, an empty string on this machine and None elsewhere."""
     access_token: Credential | None = None
     issuer: str = ""
-    """The issuer of the access token."""
     is_operator: bool = False
     is_calling: bool = True
     """False if the gateway uses the caller's credentials for a request that the caller did not make."""

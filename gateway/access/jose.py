@@ -28,8 +28,7 @@ FOREIGN_ISSUER: Final = "The token was issued by a different authorization serve
 LEEWAY_SECONDS: Final = 10
 """Maximum time by which the clock of an issuer can be ahead. The leeway does not apply to `exp`."""
 MAX_TOKEN_LENGTH: Final = 16 * 1024
-_MIN_RSA_KEY_BITS: Final = 2048
-"""The minimum size of an RSA key (RFC 7518 §3.3)."""
+_MIN_RSA_KEY_BITS: Final = 2048  # RFC 7518 §3.3
 
 _PACKAGES: Final = ("jwt", "cryptography.hazmat.primitives.asymmetric.rsa")
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")

@@ -68,7 +68,6 @@ class EventQueue:
         self._woken.set()
 
     async def get(self) -> bytes | None:
-        """Wait for events and return all queued events, or None after the queue has ended."""
         while not self._events and not self._skipped:
             if self._is_ending:
                 return None

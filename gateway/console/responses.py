@@ -41,7 +41,6 @@ def short_id(session_id: str) -> str:
 
 
 def current_problems(reloader: Reloader, store: CatalogStore) -> Sequence[Problem]:
-    """Return the problems of the last reload, then the warnings of the served catalog."""
     return [*reloader.status.problems, *store.current.warnings]
 
 

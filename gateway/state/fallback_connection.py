@@ -48,8 +48,6 @@ class SqliteStatement(msgspec.Struct, frozen=True):
 
 
 class Transaction(msgspec.Struct, eq=False):
-    """A function to run, the future that receives the result (if any), and the outcome."""
-
     work: Work[Json]
     durable: bool = False
     answer: asyncio.Future[Json] | None = None
@@ -98,12 +96,10 @@ class FallbackConnection:
         return None if self._is_file or self.path is None else max(0.0, self._retry_at - time.monotonic())
 
     def recover(self) -> None:
-        """Retry the file if a retry is due."""
         if self.path is not None and self.seconds_to_retry == 0:
             self._recover(self.path)
 
     def do(self, jobs: Sequence[Transaction]) -> None:
-        """Run jobs in the file, or in memory if no file is used or the file fails."""
         if self._is_file and self._has_moved():
             self._fail(OSError("the file was moved or deleted"))
         if self._is_file:

@@ -35,7 +35,6 @@ class SigningKeys:
     """The current signing keys. Calling the object returns the same tuple until the keys change."""
 
     def __init__(self, keys: Sequence[bytes], *, file: Path | None = None, is_written: bool = True) -> None:
-        """Start with `keys`, which must not be empty. The keys are replaced when `file` changes."""
         self._keys = tuple(keys)
         self.file: Final = file
         self._is_written = is_written
@@ -83,7 +82,6 @@ def from_keys(keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> Call
 
 
 def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
-    """Warn about short keys. `place` describes the source of the keys."""
     if any(len(key) < MIN_KEY_LENGTH for key in keys):
         log.warning("the signing key is too short", **place, shortest=MIN_KEY_LENGTH)
 

@@ -135,7 +135,6 @@ class RedisConnection:
         ]
 
     async def returned(self) -> None:
-        """Wait until the store is available."""
         # The store could be unavailable again before this task resumes.
         while self.is_unavailable:
             await self._back.wait()

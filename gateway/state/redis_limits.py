@@ -90,7 +90,6 @@ class RedisRates:
         return None if number == 0 else (number - 1, wait / 1000)
 
     async def refund(self, name: str, callers: Sequence[str]) -> None:
-        """Remove one call that `take` has counted."""
         await self._store.attempt(_REFUND, self._keys(name, callers))
 
     def _keys(self, name: str, callers: Sequence[str]) -> list[str]:

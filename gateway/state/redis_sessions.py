@@ -234,7 +234,6 @@ class RedisSessionStore:
         self._on_return.append(callback)
 
     async def tell_holders(self, nonce: str, kind: str, body: bytes) -> None:
-        """Send a message to the other holders of a session."""
         fields = [each.decode() for each in await self._store.command("HKEYS", self._key(nonce))]
         holders = [name[1:] for name in fields if name.startswith(_HOLDER) and name != self._own_field]
         await asyncio.gather(*(self._mailbox.tell(holder, kind, body) for holder in holders))

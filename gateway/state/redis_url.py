@@ -22,8 +22,6 @@ _PREFIX: Final = "prefix"
 
 
 class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed and validated URL of the shared store."""
-
     url: str
     """The URL for redis-py, with the first host only. It can contain a password."""
     kind: frozenset[str]

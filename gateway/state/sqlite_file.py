@@ -37,7 +37,6 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """The tables of a store. To change the tables, append steps. Never edit released steps."""
 
     store: str
-    """The name of the store in the table of schema versions."""
     steps: tuple[str, ...]
     """SQL scripts. Script n migrates from version n to n + 1."""
 

@@ -20,7 +20,6 @@ USED_STATES: Final = Schema(
     steps=("CREATE TABLE used_states (nonce TEXT PRIMARY KEY, expires REAL NOT NULL) STRICT, WITHOUT ROWID",),
 )
 MAX_USED: Final = 100_000
-"""The maximum number of remembered states. The oldest states are dropped first."""
 _USES_PER_SWEEP: Final = 1000
 
 
@@ -39,7 +38,6 @@ class UsedStates:
         self._claimed: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         """States that this process has claimed but not used. The states of refused calls stay until they expire."""
         self.shared: Final = shared
-        """The shared store, or None for a single process."""
 
     async def load(self) -> None:
         if self._database is None:

@@ -77,7 +77,6 @@ class Logs:
         is_terminal = os.isatty(descriptor)
         self._level: LogLevel = level
         self.package_levels: Final[dict[str, str]] = {}
-        """The levels that were set for single packages of `gateway`."""
         self._style = style or ("console" if is_terminal else "json")
         # no-color.org: any non-empty value of NO_COLOR disables colours.
         self._colours = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"

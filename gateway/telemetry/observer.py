@@ -67,8 +67,6 @@ class CatalogFacts(Protocol):
 
 
 class CallerFacts(Protocol):
-    """The sender of a call. See `gateway.protocol.exchange.Caller`."""
-
     @property
     def binding(self) -> str: ...
     @property

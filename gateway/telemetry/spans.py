@@ -61,7 +61,6 @@ class Spans:
         self._provider: Final = provider
         self._tracer: Final = provider.get_tracer("mcp-gateway", __version__)
         self._requests: Final[dict[str, tuple[Span, Token[Context]]]] = {}
-        """Spans by call id."""
 
     def began(self, call: CallFacts) -> None:
         parent = _context_of(call.trace)

@@ -56,8 +56,6 @@ def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
 
 
 class TracedStep(Protocol):
-    """A step of a call with its own span."""
-
     @property
     def context(self) -> TraceContext | None:
         """The context for the process that executes the step."""

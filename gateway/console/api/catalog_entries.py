@@ -39,8 +39,6 @@ class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A catalog entry, with its primitive if the definition was compiled."""
-
     kind: str
     key: str
     facts: dict[str, Json]

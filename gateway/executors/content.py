@@ -21,21 +21,15 @@ from gateway.json_types import JsonObject
 from gateway.language.files.media_types import media_type_of
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import use_all_facts
-from gateway.language.templates.templating import TextTemplate, compile_text
+from gateway.language.templates.templating import compile_text
 from gateway.language.uris.templates import Expand, compile_uri_template
 
 ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 """Matches the scheme at the start of an absolute URI (RFC 3986 §3.1)."""
 
 
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A compiled block. Either `fill` or `render` is set."""
-
-    fill: Callable[[JsonObject], JsonObject] | None = None
-    """Creates the block from the variables of the invocation."""
-    render: Callable[[Invocation], Awaitable[Sequence[JsonObject]]] | None = None
-    reads: Callable[[Invocation], str] | None = None
-    """Returns the path or URI that `render` reads. None if `render` reads no file and no resource."""
+_Part = tuple[Callable[[Invocation], Awaitable[Sequence[JsonObject]]], Callable[[Invocation], str] | None]
+"""Renders a compiled block, and returns the path or URI that it reads (None if it reads no file and no resource)."""
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
@@ -49,15 +43,12 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
             ResourceError: an embedded resource cannot be read, or the caller cannot see it.
         """
         blocks: list[JsonObject] = []
-        for part in self.parts:
-            if part.fill is not None:
-                blocks.append(part.fill(invocation.variables))
-            elif part.render is not None:
-                blocks += await part.render(invocation)
+        for render, _ in self.parts:
+            blocks += await render(invocation)
         return tuple(blocks)
 
     def reads(self, invocation: Invocation) -> list[str]:
-        return [part.reads(invocation) for part in self.parts if part.reads is not None]
+        return [reads(invocation) for _, reads in self.parts if reads is not None]
 
 
 class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,14 +77,15 @@ def _compile_block(block: Block, *, scope: Scope, reader: FileReader) -> _Part:
     extra = {"annotations": content_annotations(block.annotations)} if block.annotations else {}
     scope = scope.at(block.kind)
     if block.text is not None:
-        return _compile_text(compile_text(block.text, scope), extra)
+        text = compile_text(block.text, scope)
+        return _filled(lambda variables: {"type": "text", "text": text.render(variables), **extra})
     if block.resource is not None:
         return _compile_resource(block.resource, extra, scope=scope, reader=reader)
     if block.link is not None:
         link, uri = block.link, _compile_uri(block.link.uri, scope=scope.at("uri"))
         texts = _present(name=link.name, title=link.title, description=link.description)
         fields = {**texts, **_present(mimeType=link.mime_type, size=link.size), **extra}
-        return _Part(fill=lambda arguments: {"type": "resource_link", "uri": uri(arguments), **fields})
+        return _filled(lambda variables: {"type": "resource_link", "uri": uri(variables), **fields})
     media = block.image or block.audio
     assert media is not None  # noqa: S101 - the model requires exactly one kind of content
     return _compile_media(media, block.kind, extra, scope=scope, reader=reader)
@@ -109,12 +101,13 @@ def _present(**members: object) -> dict[str, object]:
     return {name: value for name, value in members.items() if value is not None}
 
 
-def _compile_text(template: TextTemplate, extra: JsonObject) -> _Part:
-    def fill(arguments: JsonObject) -> JsonObject:
-        block = {"type": "text", "text": template.render(arguments)}
-        return {**block, **extra} if extra else block
+def _filled(fill: Callable[[JsonObject], JsonObject]) -> _Part:
+    """Return a part that creates its block from the variables of the invocation."""
 
-    return _Part(fill=fill)
+    async def render(invocation: Invocation) -> Sequence[JsonObject]:
+        return [fill(invocation.variables)]
+
+    return render, None
 
 
 def _in_base64(data: bytes) -> str:
@@ -133,7 +126,7 @@ def _compile_media(media: Media, kind: str, extra: JsonObject, *, scope: Scope, 
         data = _in_base64(await read(invocation))
         return [{"type": kind, "data": data, "mimeType": mime_type or OCTETS, **extra}]
 
-    return _Part(render=render, reads=path)
+    return render, path
 
 
 _EXAMPLES: Final = {"image": "image/png", "audio": "audio/wav"}
@@ -155,7 +148,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
 
     if embedded.text is not None:
         text = compile_text(embedded.text, scope.at("text"))
-        return _Part(fill=lambda arguments: block(arguments, {"text": text.render(arguments)}))
+        return _filled(lambda variables: block(variables, {"text": text.render(variables)}))
     read, path = _compile_data(embedded, scope=scope, reader=reader)
 
     async def render(invocation: Invocation) -> Sequence[JsonObject]:
@@ -167,7 +160,7 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
             contents = {"blob": _in_base64(data)}
         return [block(invocation.variables, contents)]
 
-    return _Part(render=render, reads=path)
+    return render, path
 
 
 def _compile_reference(uri: Expand, extra: JsonObject, scope: Scope) -> _Part:
@@ -178,7 +171,7 @@ def _compile_reference(uri: Expand, extra: JsonObject, scope: Scope) -> _Part:
         contents = await invocation.context.read_resource(uri(invocation.variables))
         return [{"type": "resource", "resource": resource, **extra} for resource in contents]
 
-    return _Part(render=render, reads=lambda invocation: uri(invocation.variables))
+    return render, lambda invocation: uri(invocation.variables)
 
 
 def _compile_uri(source: str, *, scope: Scope) -> Expand:

@@ -47,7 +47,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     source_of_variables: str
     """Tells users where the client gets the values of variables."""
-    section: str = ""
+    section: str = "mcpServers"
     """Key that contains the servers."""
     place: str
     """Location of the file or settings, as text for users."""
@@ -169,7 +169,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "claude": Client(
         title="Claude Code",
         source_of_variables="Claude Code reads its environment",
-        section="mcpServers",
         place=".mcp.json of the project",
         file=".mcp.json",
         # `${NAME:-}` can be an empty value, which the server treats as unset.
@@ -182,7 +181,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "claude-desktop": Client(
         title="Claude Desktop",
         source_of_variables="Claude Desktop does not replace variables. Replace <NAME> with the value",
-        section="mcpServers",
         place="Settings > Developer > Edit Config, which opens claude_desktop_config.json",
         file=f"~/{_CLAUDE_DESKTOP}/Claude/claude_desktop_config.json",
         variable=LITERAL,
@@ -211,7 +209,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "cline": Client(
         title="Cline",
         source_of_variables="Cline reads the environment of its editor or terminal",
-        section="mcpServers",
         place="MCP Servers > Configure > Configure MCP Servers in the editor, or "
         "~/.cline/data/settings/cline_mcp_settings.json for the command line",
         file="~/.cline/data/settings/cline_mcp_settings.json",
@@ -235,7 +232,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "cursor": Client(
         title="Cursor",
         source_of_variables="Cursor reads its environment",
-        section="mcpServers",
         place="~/.cursor/mcp.json, or .cursor/mcp.json of the project",
         file="~/.cursor/mcp.json",
         variable="${env:NAME}",
@@ -245,7 +241,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "gemini": Client(
         title="Gemini CLI",
         source_of_variables="Gemini CLI reads its environment",
-        section="mcpServers",
         place="~/.gemini/settings.json, or .gemini/settings.json of the project",
         file="~/.gemini/settings.json",
         # Older versions use `url` for HTTP+SSE.
@@ -273,7 +268,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "jetbrains": Client(
         title="JetBrains IDEs",
         source_of_variables="JetBrains IDEs do not replace variables. Replace <NAME> with the value",
-        section="mcpServers",
         place="Settings > Tools > AI Assistant > Model Context Protocol (MCP) > Add > As JSON, or "
         "~/.junie/mcp/mcp.json for Junie",
         file="~/.junie/mcp/mcp.json",
@@ -310,7 +304,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
     "windsurf": Client(
         title="Windsurf",
         source_of_variables="Windsurf reads its environment",
-        section="mcpServers",
         place="~/.codeium/windsurf/mcp_config.json",
         file="~/.codeium/windsurf/mcp_config.json",
         url="serverUrl",

@@ -80,7 +80,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         if options.config_file is not None:
             raise ConfigError.at("--url", f"cannot be combined with {options.config_file}")
         server = await _http_server(options, client, hints)
-    elif not client.section:
+    elif not client.file:
         raise ConfigError.at(
             options.client, f"{client.title} does not start servers. Use --url with the address of a running server"
         )

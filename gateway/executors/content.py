@@ -15,7 +15,7 @@ from gateway.config.models.content import Block, Embedded, Media
 from gateway.config.models.definition_keys import ContentAnnotations
 from gateway.errors import ExecutionError, ResourceError
 from gateway.executors.files.executor import FileReader
-from gateway.executors.invocation import Blocks, Explanation, Invocation, Outcome
+from gateway.executors.invocation import Blocks, Executor, Explanation, FunctionExecutor, Invocation, Outcome
 from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import JsonObject
 from gateway.language.files.media_types import media_type_of
@@ -51,20 +51,19 @@ class BlocksTemplate(msgspec.Struct, frozen=True):
         return [reads(invocation) for _, reads in self.parts if reads is not None]
 
 
-class ContentExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    blocks: BlocksTemplate
-    is_error: bool
-
-    def explain(self, invocation: Invocation) -> Explanation:
-        kind = "a fixed error" if self.is_error else "fixed content"
-        facts = {"blocks": len(self.blocks.parts), "reads": self.blocks.reads(invocation)}
+def content_executor(blocks: BlocksTemplate, *, is_error: bool) -> Executor:
+    def explain(invocation: Invocation) -> Explanation:
+        kind = "a fixed error" if is_error else "fixed content"
+        facts = {"blocks": len(blocks.parts), "reads": blocks.reads(invocation)}
         return Explanation(does=f"returns {kind}", facts=facts)
 
-    async def execute(self, invocation: Invocation) -> Outcome:
+    async def execute(invocation: Invocation) -> Outcome:
         try:
-            return Blocks(content=await self.blocks.render(invocation), is_error=self.is_error)
+            return Blocks(content=await blocks.render(invocation), is_error=is_error)
         except ResourceError as error:
             raise ExecutionError(error.explanation) from error
+
+    return FunctionExecutor(explain, execute)
 
 
 def compile_blocks(blocks: Sequence[Block], *, scope: Scope, reader: FileReader) -> BlocksTemplate:

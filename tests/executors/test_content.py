@@ -8,7 +8,7 @@ import pytest
 
 from gateway.config.models.content import Block
 from gateway.errors import ExecutionError, ResourceNotFoundError
-from gateway.executors.content import ContentExecutor, compile_blocks
+from gateway.executors.content import compile_blocks, content_executor
 from gateway.executors.files.executor import FileReader
 from gateway.executors.invocation import Blocks
 from gateway.json_types import Json, JsonObject
@@ -122,7 +122,7 @@ async def test_unknown_resource_reference_is_a_tool_error(reader: FileReader) ->
     with pytest.raises(ResourceNotFoundError):
         await blocks.render(make_invocation(context=ReadingContext()))
     with pytest.raises(ExecutionError, match="No resource has the URI docs:///no"):
-        await ContentExecutor(blocks=blocks, is_error=False).execute(make_invocation(context=ReadingContext()))
+        await content_executor(blocks, is_error=False).execute(make_invocation(context=ReadingContext()))
 
 
 async def test_link_names_a_resource(reader: FileReader) -> None:
@@ -142,7 +142,7 @@ async def test_link_names_a_resource(reader: FileReader) -> None:
 
 async def test_fixed_error_has_is_error(reader: FileReader) -> None:
     blocks = compile_blocks([Block(text="no")], scope=make_scope(), reader=reader)
-    outcome = await ContentExecutor(blocks=blocks, is_error=True).execute(make_invocation())
+    outcome = await content_executor(blocks, is_error=True).execute(make_invocation())
     assert outcome == Blocks(content=({"type": "text", "text": "no"},), is_error=True)
 
 

@@ -18,7 +18,7 @@ from gateway.config.models.content import Block
 from gateway.config.models.definition_keys import Definition, Output
 from gateway.config.models.definitions import Prompt, Resource, Tool, trait_of
 from gateway.executors.cache import CachingExecutor
-from gateway.executors.content import ContentExecutor, compile_blocks, decoded_base64
+from gateway.executors.content import compile_blocks, content_executor, decoded_base64
 from gateway.executors.files.executor import FileReader, SingleFile
 from gateway.executors.http.executor import compile_http
 from gateway.executors.invocation import Executor, Explanation, FunctionExecutor, Invocation, Outcome, RawOutput
@@ -173,7 +173,7 @@ def _content(given: _Definition) -> Executor:
     scope, written = given.scope.at("content"), given.config.content or []
     watch_missing(written, problems=scope.problems, context=given.context)
     blocks = compile_blocks(written, scope=scope, reader=given.reader)
-    return ContentExecutor(blocks=blocks, is_error=given.config.is_error)
+    return content_executor(blocks, is_error=given.config.is_error)
 
 
 def _text(given: _Definition) -> Executor:

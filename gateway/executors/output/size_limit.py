@@ -71,8 +71,14 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         link = self._link(text, invocation, media_type=media_type)
         if link is None:
             return [text_block(self.cut(text, omitted=omitted))]
+        data = text.encode(errors="replace")
+        head = data[: self.max_size].decode(errors="ignore")  # drops an incomplete character
         seconds = TTL_SECONDS if invocation.call.output_seconds is None else invocation.call.output_seconds
-        return [text_block(_head(text, self.max_size, link["uri"], seconds=seconds)), link]
+        note = (
+            f"{len(data) - self.max_size} of {len(data)} bytes omitted; "
+            f"the whole output is the resource {link['uri']} for {max(1, round(seconds / 60))} minutes"
+        )
+        return [text_block(f"{head}\n[… {note}]"), link]
 
     def link(self, contents: str | bytes, invocation: Invocation, *, media_type: str) -> JsonObject:
         """Return a link to contents that are too large and cannot be shortened.
@@ -149,14 +155,3 @@ def text_block(text: str) -> JsonObject:
 
 def _size(contents: str | bytes) -> int:
     return len(contents.encode(errors="replace")) if isinstance(contents, str) else len(contents)
-
-
-def _head(text: str, max_size: int, uri: str, *, seconds: float) -> str:
-    data = text.encode(errors="replace")
-    # Incomplete characters are dropped.
-    head = data[:max_size].decode(errors="ignore")
-    minutes = max(1, round(seconds / 60))
-    return (
-        f"{head}\n[… {len(data) - max_size} of {len(data)} bytes omitted; "
-        f"the whole output is the resource {uri} for {minutes} minutes]"
-    )

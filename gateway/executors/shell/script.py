@@ -4,7 +4,7 @@ Scripts are written to files, which keeps standard input free, works with every 
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -56,10 +56,13 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: the script uses a value that cannot be passed.
         """
-        inputs = {}
-        for variable, value in self._each(arguments):
-            if fits(variable, value):
-                inputs[variable] = value
+        inputs, declared = {}, set(self.variables.values())
+        for name, value in arguments.items():
+            variable = self.variables.get(name, _variable_of(name))
+            if value is None or (name not in self.variables and variable in declared):
+                continue  # an undeclared input must not replace a declared input
+            if fits(variable, text := text_of(value)):
+                inputs[variable] = text
             elif variable in self.mentioned:
                 raise ExecutionError(
                     f"{variable} contains a NUL character or exceeds 128 KiB. Use `stdin` or INPUTS_FILE"
@@ -67,14 +70,6 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         if len(everything.encode(errors="surrogatepass")) <= MAX_JSON_LENGTH:
             inputs["INPUTS_JSON"] = everything
         return inputs
-
-    def _each(self, arguments: JsonObject) -> Iterator[tuple[str, str]]:
-        listed = set(self.variables.values())
-        for name, value in arguments.items():
-            variable = self.variables.get(name, _variable_of(name))
-            if value is None or (name not in self.variables and variable in listed):
-                continue  # an undeclared input must not replace a declared input
-            yield variable, text_of(value)
 
 
 def compile_script(config: Shell, scope: Scope) -> ShellScript:

@@ -48,10 +48,13 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return self._single(rows) if self.is_single else _all(rows)
 
     def explain(self, invocation: Invocation) -> Explanation:
-        bound, is_escaped = self._bound(invocation), dialect_of(self.database.dialect).quotes_values
+        bound = self._bound(invocation)
+        texts = [statement.text.strip() for statement in bound]
+        if dialect_of(self.database.dialect).quotes_values:  # show `?` instead of `%s`, and `%` instead of `%%`
+            texts = [text % (("?",) * len(statement.values)) for text, statement in zip(texts, bound, strict=True)]
         facts: dict[str, Json] = {
             "database": self.database.shown,
-            "statements": [_shown_text(statement) if is_escaped else statement.text.strip() for statement in bound],
+            "statements": texts,
             "values": [dict(enumerate(map(shown_value, statement.values), start=1)) for statement in bound],
             "transaction": "read-write" if self.writes else "read-only",
             "max_rows": self.max_rows,
@@ -184,11 +187,6 @@ def _setting(name: str, value: str) -> BoundStatement:
     # Qualify the name, because search_path can select another function. `true` means SET LOCAL.
     text = "SELECT pg_catalog.set_config(CAST($1 AS text), CAST($2 AS text), true)"
     return BoundStatement(text=text, values=(name, value), names=("name", name))
-
-
-def _shown_text(statement: BoundStatement) -> str:
-    """Return the text of a statement with `?` in place of `%s`, and `%` in place of `%%`."""
-    return statement.text.strip() % (("?",) * len(statement.values))
 
 
 def shown_value(value: Json) -> str:

@@ -7,16 +7,14 @@ from argparse import Namespace
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 import orjson
 
 from gateway import exact_json
 from gateway.cli.console import Console
 from gateway.errors import ConfigError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import ABSENT, Json, JsonObject
 
-_ABSENT: Final[Json] = object()
 Piece = tuple[str | bytes, str]
 """The text or bytes of a content block, or of an entry in the contents of a resource, and the media type of bytes."""
 
@@ -67,8 +65,8 @@ def show_contents(
 def show_tool_result(result: JsonObject, *, out: Console, hints: Console) -> None:
     """Print the content of a tool result. On a terminal, structured content replaces a text block of the same value."""
     pieces = pieces_of(result["content"])
-    structured = result.get("structuredContent", _ABSENT)
-    if out.is_terminal and structured is not _ABSENT:
+    structured = result.get("structuredContent", ABSENT)
+    if out.is_terminal and structured is not ABSENT:
         pieces = [piece for piece in pieces if not _repeats(piece[0], structured)]
         pieces.append((json.dumps(structured, indent=2, ensure_ascii=False), ""))
     show_pieces(pieces, out=out, hints=hints)

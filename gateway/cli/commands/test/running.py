@@ -34,7 +34,7 @@ from gateway.executors.cache import CachingExecutor
 from gateway.executors.http.executor import HttpExecutor
 from gateway.executors.invocation import Executor
 from gateway.executors.output.media_types import OCTETS
-from gateway.json_types import DocumentPath, Json, JsonObject
+from gateway.json_types import ABSENT, DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import FilePlaces, FileRule
 from gateway.language.files.media_types import media_type_of
 from gateway.net.address_guard import ANYWHERE
@@ -177,7 +177,6 @@ def _data_uri(path: Path) -> str:
 
 
 _MAX_LINES: Final = 60
-_ABSENT: Final[Json] = object()
 
 
 def mismatch(result: JsonObject, expected: Expectation | None) -> Mismatch | None:
@@ -207,7 +206,7 @@ def _json_of(result: JsonObject, text: str) -> Json:
     try:
         return exact_json.loads(text)
     except orjson.JSONDecodeError:
-        return _ABSENT
+        return ABSENT
 
 
 def _text_mismatch(received: str, expected: TextMatch, *, what: str) -> Mismatch | None:
@@ -225,7 +224,7 @@ def _text_mismatch(received: str, expected: TextMatch, *, what: str) -> Mismatch
 
 
 def _json_mismatch(received: Json, expected: Json, text: str) -> Mismatch | None:
-    if received is _ABSENT:
+    if received is ABSENT:
         return Mismatch("expected JSON, but received text", _received(text))
     if received == expected and _booleans_of(received) == _booleans_of(expected):
         return None

@@ -47,10 +47,12 @@ class _Generator(GenerateJsonSchema):
     def generate_inner(self, schema: Json) -> JsonSchemaValue:
         """Build a nested model before generating its schema, because models are built lazily (see `Model`)."""
         model: type[Model] | None = schema.get("metadata", {}).get("model")
-        if model is None:
-            return super().generate_inner(schema)
-        model.model_rebuild()
-        return super().generate_inner(model.__pydantic_core_schema__)
+        if model is not None:
+            model.model_rebuild()
+            return super().generate_inner(model.__pydantic_core_schema__)
+        generated = super().generate_inner(schema)
+        is_fixed = schema["type"] in {"int", "float", "bool", "literal"}
+        return {"anyOf": [generated, INTERPOLATION_SCHEMA]} if is_fixed else generated
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         written = super().model_schema(schema)
@@ -59,18 +61,6 @@ class _Generator(GenerateJsonSchema):
             if name in said:
                 written["properties"][field.alias or name]["description"] = said[name]
         return written
-
-    def int_schema(self, schema: core_schema.IntSchema) -> JsonSchemaValue:
-        return _or_interpolation(super().int_schema(schema))
-
-    def float_schema(self, schema: core_schema.FloatSchema) -> JsonSchemaValue:
-        return _or_interpolation(super().float_schema(schema))
-
-    def bool_schema(self, schema: core_schema.BoolSchema) -> JsonSchemaValue:
-        return _or_interpolation(super().bool_schema(schema))
-
-    def literal_schema(self, schema: core_schema.LiteralSchema) -> JsonSchemaValue:
-        return _or_interpolation(super().literal_schema(schema))
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """Return the schema with its default as written in files: durations have a unit, sections have no default."""
@@ -102,10 +92,6 @@ def _attribute_docstrings(model: type[Model]) -> dict[str, str]:
 def _classes_in(file: str) -> dict[str, ast.ClassDef]:
     tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     return {node.name: node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
-
-
-def _or_interpolation(schema: JsonSchemaValue) -> JsonSchemaValue:
-    return {"anyOf": [schema, INTERPOLATION_SCHEMA]}
 
 
 def _or_empty(section: JsonSchemaValue) -> JsonSchemaValue:

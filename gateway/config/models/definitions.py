@@ -80,15 +80,6 @@ BACKEND: Final = object()
 """Marks the backend fields, of which a definition has exactly one."""
 
 
-def backend_of(config: Model) -> str:
-    """Return the backend of a definition.
-
-    Raises:
-        PydanticCustomError: there is none, or more than one.
-    """
-    return exactly_one(config, of=backends_of(type(config)), what="a backend")
-
-
 @cache
 def backends_of(model: type[Model]) -> tuple[str, ...]:
     """Return the names of a model's backends in field order."""
@@ -183,7 +174,7 @@ class Tool(Definition):
 
     @cached_property
     def backend(self) -> str:
-        return backend_of(self)
+        return exactly_one(self, of=backends_of(type(self)), what="a backend")
 
     @property
     def hints(self) -> ToolAnnotations | None:
@@ -279,7 +270,7 @@ class Resource(Definition):
 
     @cached_property
     def backend(self) -> str:
-        return backend_of(self)
+        return exactly_one(self, of=backends_of(type(self)), what="a backend")
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:

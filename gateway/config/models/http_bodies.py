@@ -62,13 +62,9 @@ PartValue = Annotated[
 """Text, an expression whose result decides (a file is sent as a file, an object as JSON), or a complete part."""
 
 
-def _kind_of_field(value: Json) -> str:
-    return "parts" if isinstance(value, list) else "one part"
-
-
 MultipartField = Annotated[
     Annotated[PartValue, Tag("one part")] | Annotated[list[PartValue], Tag("parts")],
-    Discriminator(_kind_of_field),
+    Discriminator(lambda value: "parts" if isinstance(value, list) else "one part"),
 ]
 """One part, or several with the same name."""
 

@@ -145,7 +145,9 @@ def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTempla
                 shape=EXPRESSION,
             )
         case _:
-            return TextTemplate(place=place, run=compile_statements(body, names), shape=_shape(body))
+            parts = chain.from_iterable(each.nodes if isinstance(each, nodes.Output) else [each] for each in body)
+            shape = "".join(part.data if isinstance(part, nodes.TemplateData) else EXPRESSION for part in parts)
+            return TextTemplate(place=place, run=compile_statements(body, names), shape=shape)
 
 
 def _check_files(body: list[nodes.Node], names: Bindings) -> None:
@@ -165,11 +167,6 @@ def _is_one_expression(body: list[nodes.Node]) -> bool:
             return not isinstance(only, nodes.TemplateData)
         case _:
             return False
-
-
-def _shape(body: list[nodes.Node]) -> str:
-    parts = chain.from_iterable(each.nodes if isinstance(each, nodes.Output) else [each] for each in body)
-    return "".join(part.data if isinstance(part, nodes.TemplateData) else EXPRESSION for part in parts)
 
 
 def compile_condition(source: str, scope: Scope) -> Condition:

@@ -235,8 +235,10 @@ _NO_NAMES: Final[frozenset[str]] = frozenset()
 def _check_segments(parts: Iterable[str | Expansion], arguments: JsonObject) -> None:
     pieces = [piece for part in parts for piece in _pieces(part, arguments)]
     for segment, names in _segments(pieces):
-        if names:
-            _check_segment(segment, names)
+        if names and not segment:
+            raise ExecutionError(f"{_listed(names)} would leave a segment of the URL's path empty")
+        if names and _climbs(segment):
+            raise ExecutionError(f"{_listed(names)} would turn a segment of the URL's path into `.` or `..`")
 
 
 def _pieces(part: str | Expansion, arguments: JsonObject) -> list[_Piece]:
@@ -258,13 +260,6 @@ def _segments(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
             yield segment, names
             segment, names = other, owners
     yield segment, names
-
-
-def _check_segment(segment: str, names: frozenset[str]) -> None:
-    if not segment:
-        raise ExecutionError(f"{_listed(names)} would leave a segment of the URL's path empty")
-    if _climbs(segment):
-        raise ExecutionError(f"{_listed(names)} would turn a segment of the URL's path into `.` or `..`")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -94,7 +94,12 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
     if schema_problems:
         return schema_problems
     cost = validation_cost_of(nodes, id(schema))
-    return list(_cost_problems(cost)) or cost
+    messages = [
+        f"the pattern {shown(each)} of member names is too expensive to match" for each in sorted(cost.costly_names)
+    ]
+    if cost.in_place > MAX_FAN_OUT:
+        messages.insert(0, f"applies {cost.in_place} schemas to one place, more than {MAX_FAN_OUT}")
+    return [SchemaError(path=(), message=message) for message in messages] or cost
 
 
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -176,13 +181,6 @@ def _resolver_of(schema: JsonObject, dialect: str) -> tuple[Json, Json]:
 def _way(step: DocumentPath) -> str:
     # Until 2019-09, a list of schemas in `items` has the meaning of `prefixItems`.
     return "prefixItems" if step[0] == "items" and len(step) > 1 else str(step[0])
-
-
-def _cost_problems(cost: ValidationCost) -> Iterator[SchemaError]:
-    if cost.in_place > MAX_FAN_OUT:
-        yield SchemaError(path=(), message=f"applies {cost.in_place} schemas to one place, more than {MAX_FAN_OUT}")
-    for pattern in sorted(cost.costly_names):
-        yield SchemaError(path=(), message=f"the pattern {shown(pattern)} of member names is too expensive to match")
 
 
 def _unresolved(reference: str) -> str:

@@ -346,10 +346,17 @@ def _binary(calculate: Callable[[RenderState, Json, Json], Json]) -> "Rule":
     return rule
 
 
-def _unary(calculate: Callable[[Json], Json]) -> "Rule":
+def _signed(calculate: Callable[[Any], Json]) -> "Rule":
     def rule(node: nodes.UnaryExpr, names: Bindings) -> Evaluate:
         operand = compile_expression_node(node.node, names)
-        return lambda frame: calculate(operand(frame))
+
+        def evaluate(frame: RenderState) -> Json:
+            value = operand(frame)
+            if value is not ABSENT and kind_of(value) != "a number":
+                raise ExecutionError(f"a sign needs a number, not {kind_of(value)}")
+            return value if value is ABSENT else calculate(value)
+
+        return evaluate
 
     return rule
 
@@ -419,15 +426,6 @@ def _arithmetic(sign: str, calculate: Callable[[Any, Any], Json]) -> Callable[[R
     return evaluate
 
 
-def _signed(calculate: Callable[[Any], Json]) -> Callable[[Json], Json]:
-    def evaluate(value: Json) -> Json:
-        if value is not ABSENT and kind_of(value) != "a number":
-            raise ExecutionError(f"a sign needs a number, not {kind_of(value)}")
-        return value if value is ABSENT else calculate(value)
-
-    return evaluate
-
-
 Rule = Callable[[Any, Bindings], Evaluate]
 
 _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
@@ -446,10 +444,10 @@ _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
     nodes.List: _list,
     nodes.Mod: _binary(_arithmetic("%", operator.mod)),
     nodes.Name: _name,
-    nodes.Neg: _unary(_signed(operator.neg)),
+    nodes.Neg: _signed(operator.neg),
     nodes.Not: _not,
     nodes.Or: _or,
-    nodes.Pos: _unary(_signed(operator.pos)),
+    nodes.Pos: _signed(operator.pos),
     nodes.Sub: _binary(_arithmetic("-", operator.sub)),
     nodes.Test: _test,
     nodes.Tuple: _list,

@@ -17,7 +17,10 @@ DEEPEST_LOOPS: Final = 2
 
 
 def compile_statements(statements: Sequence[nodes.Node], names: Bindings) -> Run:
-    runs = [_statement(statement, names) for statement in statements]
+    return _in_sequence([_statement(statement, names) for statement in statements])
+
+
+def _in_sequence(runs: Sequence[Run]) -> Run:
     if len(runs) == 1:
         return runs[0]
 
@@ -42,15 +45,9 @@ def _do_nothing(_frame: RenderState) -> None:
 
 
 def _output(node: nodes.Output, names: Bindings) -> Run:
-    writes = [_data(part) if isinstance(part, nodes.TemplateData) else _value(part, names) for part in node.nodes]
-    if len(writes) == 1:
-        return writes[0]
-
-    def run(frame: RenderState) -> None:
-        for write in writes:
-            write(frame)
-
-    return run
+    return _in_sequence(
+        [_data(part) if isinstance(part, nodes.TemplateData) else _value(part, names) for part in node.nodes]
+    )
 
 
 def _data(node: nodes.TemplateData) -> Run:

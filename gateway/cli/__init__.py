@@ -1,4 +1,4 @@
-"""The program `mcp-gateway`, which imports only the module of the given command, and runs the command."""
+"""The entry point of the program `mcp-gateway`. It imports only the module of the command that is run."""
 
 import os
 import sys
@@ -61,7 +61,7 @@ def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] 
 
 
 def _prepare_streams() -> None:
-    """Open each of the file descriptors 0 to 2 that is closed, so that no other file gets the number."""
+    """Connect closed standard streams to /dev/null, so that no other file gets the descriptors 0 to 2."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -18,7 +18,7 @@ _PEM: Final = re.compile(rb"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[
 _LINE_OF_KEY: Final = re.compile(rb"[ \t]*\r?\n\s*\S|(?:\\r)?\\n[A-Za-z0-9+/]")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{32}")
 _AFTER_HEADER: Final = 600
-"""How many bytes after a PEM header can contain header fields, before the key starts."""
+"""Maximum number of header bytes between a PEM header line and the Base64 text of the key."""
 _OTHER_TEXT: Final = re.compile(
     rb"(?m)^PuTTY-User-Key-File-\d|AGE-SECRET-KEY-1|^SSH PRIVATE KEY FILE FORMAT|"
     # RFC 7517: private JSON Web Keys have the member `d`, and symmetric keys have the member `k`.
@@ -43,7 +43,7 @@ _DER: Final = re.compile(
 
 
 def named_as_credentials(path: PurePath) -> PurePath | None:
-    """Return the start of a relative path up to a part such as `.ssh`, or None if no part names credentials."""
+    """Return the first parent of a path, or the path itself, whose name is typical of credentials, such as `.ssh`."""
     for index, part in enumerate(path.parts, 1):
         if any(fnmatchcase(part.lower(), pattern) for pattern in _NAMES):
             return PurePath(*path.parts[:index])

@@ -84,7 +84,7 @@ _TOOL: Final = """\
 class _Column(NamedTuple):
     name: str
     sql: str
-    """The name qualified by the table, because SQLite treats an unknown quoted name without a table as text."""
+    """The quoted name with its table, because SQLite treats an unknown quoted name without a table as a string."""
     input: str
     kind: str
     """The kind of filter: a value of `_KINDS`, or empty for no filter."""

@@ -1,1 +1,1 @@
-"""Clients with which commands call a gateway in this process or a server at a URL."""
+"""MCP clients that commands use: one in this process, and one for servers at a URL."""

@@ -21,16 +21,16 @@ from gateway.json_types import Json, JsonObject
 _ADMIN_KEY: Final = "a key with the scope gateway:admin"
 _SECONDS: Final = 20.0
 _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
-"""The path of the MCP endpoint or of a view's endpoint, at the end of a URL's path."""
+"""Matches the path of the MCP endpoint, or of a view's endpoint, at the end of a URL."""
 _OWN_PATH: Final = re.compile(r"/-(/.*)?$")
 
 
 async def ask_daemon(
     url: str, path: str, *, method: str = "GET", form: Mapping[str, str] | None = None, needs: str = _ADMIN_KEY
 ) -> JsonObject:
-    """Request a path of a daemon, such as `/-/status`, and return the JSON object. A `form` is sent with POST.
+    """Request a path of a daemon, such as `/-/status`, and return the JSON object in the response.
 
-    If access is denied, the error tells the user to set the credential described by `needs`.
+    The fields of `form` are sent by POST. If access is denied, the error suggests the credential in `needs`.
 
     Raises:
         ExecutionError: the daemon does not respond, the status is not 200, or the body is not a JSON object.

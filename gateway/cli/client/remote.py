@@ -1,4 +1,4 @@
-"""The interface `GatewayClient`, and a client for revision 2026-07-28 over Streamable HTTP."""
+"""The interface `GatewayClient`, and a client that uses MCP 2026-07-28 over Streamable HTTP."""
 
 import math
 import os
@@ -32,9 +32,9 @@ class GatewayClient(Protocol):
     async def request(
         self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
     ) -> JsonObject:
-        """Send a request of revision 2026-07-28 and return the result.
+        """Send a request of MCP 2026-07-28 and return the result. Raise RpcError if the response is an error.
 
-        With `on_notification`, request progress too. Raise RpcError if the response is an error.
+        With `on_notification`, ask the server for progress notifications, and call the function with each notification.
         """
 
 
@@ -51,7 +51,7 @@ async def every_page(client: GatewayClient, method: str, key: str) -> list[Json]
 
 _MAX_BYTES: Final = 2**30
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-"""Servers send comments on open streams, so the connection is lost if a server sends nothing for a minute."""
+"""Limits reads to 60 seconds. Servers regularly send comments on open streams, so silence means a lost connection."""
 
 
 def endpoint(url: str, *, path: str) -> str:
@@ -89,7 +89,7 @@ async def open_sender() -> AsyncIterator[Sender]:
 
 
 def request_to(url: str, method: str, fields: Mapping[str, str], body: bytes | None = None) -> Request:
-    """Build a request that sends the token from the environment, or else the credentials in the URL.
+    """Build a request that authenticates with the token in the environment, or else with the credentials in the URL.
 
     Raise ValueError if the URL is not valid.
     """
@@ -154,7 +154,7 @@ class RemoteClient:
         return fields
 
     async def _tool(self, name: str) -> JsonObject:
-        """Return the definition of a tool, whose schema names the arguments that are also sent as headers."""
+        """Return the definition of a tool. Its schema defines which arguments must also be sent as HTTP headers."""
         if self._tools is None:
             self._tools = {tool["name"]: tool for tool in await every_page(self, "tools/list", "tools")}
         return self._tools.get(name, {})

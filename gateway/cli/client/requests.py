@@ -1,7 +1,7 @@
 """Sends or explains the requests of the commands `list`, `call`, `read` and `prompt`.
 
-File arguments such as `photo=@path` are read for inputs that are files according to the schema of the tool. For other
-inputs, text that starts with `@` is sent unchanged, as in `handle=@ada`.
+The argument `photo=@path` sends the content of a file if the tool's schema defines `photo` as a file. For other inputs,
+text that starts with `@` is sent unchanged, as in `handle=@ada`.
 """
 
 import base64
@@ -33,9 +33,9 @@ from gateway.language.files.media_types import media_type_of
 async def open_client(
     options: Namespace, config: str | None, hints: Console, *, about: str | None = None
 ) -> AsyncIterator[GatewayClient]:
-    """Open a client for the server at `--url`, or serve the file in this process and open a client for it.
+    """Open a client for the server at `--url`, or load the configuration file and serve it in this process.
 
-    List the file's unavailable definitions on `hints`. With `about`, list only unavailable definitions of that name.
+    Print the unavailable definitions of a file to `hints`. With `about`, print only definitions of that name.
     """
     caller = getattr(options, "caller", None)
     if options.url and caller is not None:
@@ -168,7 +168,7 @@ _WORDS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
 
 
 async def explain(settings: Settings, method: str, params: JsonObject, *, caller: str | None = None) -> Explained:
-    """Explain a `tools/call`, `resources/read` or `prompts/get` request.
+    """Return how a `tools/call`, `resources/read` or `prompts/get` request would run, without running it.
 
     If the request would fail before it runs, raise ExecutionError with the message that the caller would receive.
     """

@@ -282,7 +282,7 @@ def _manifest(dry: DryRun, *, author: str | None) -> dict[str, Json]:
 
 
 def _setting(name: str, variable: Variable) -> dict[str, Json]:
-    """Return the setting that asks the client's user for a variable. Optional variables are empty by default."""
+    """Return the bundle setting for an environment variable. MCP clients ask their users for the values of settings."""
     return {
         "type": "string",
         "title": name,

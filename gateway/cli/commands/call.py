@@ -18,7 +18,7 @@ from gateway.errors import ErrorCode, ExecutionError, RpcError
 from gateway.json_types import Json, JsonObject
 
 _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "info"}
-"""Requests log messages of this level and higher levels (MCP 2026-07-28)."""
+"""Request metadata that asks for log messages of level `info` and above (MCP 2026-07-28)."""
 _TASKS: Final = "io.modelcontextprotocol/tasks"
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0

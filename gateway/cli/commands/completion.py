@@ -52,7 +52,7 @@ _SCRIPTS: Final = {
     for name, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH))
 }
 _NAMES: Final = {"call": "tools", "prompt": "prompts"}
-"""Maps a command to the section of the file that defines the names which the command accepts."""
+"""Section of the configuration file with the names to complete, by command."""
 
 
 def parser(name: str) -> Parser:

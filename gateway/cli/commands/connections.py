@@ -47,7 +47,7 @@ _HEADERS: Final = {
     "Connection": "close",
 }
 _USER: Final = Subject("", is_operator=True)
-"""Servers on stdio use the tokens of this subject."""
+"""The owner of the stored tokens. Servers on stdio have no other user."""
 
 
 def parser(name: str) -> Parser:

@@ -91,10 +91,10 @@ def imported_from(
     prefix: str | None = None,
     connection: str | None = None,
 ) -> tuple[dict[str, Json], DocumentDefinitions]:
-    """Convert operations that match a pattern in `include`, or the default operations (GET and HEAD) without patterns.
+    """Convert the operations that match a pattern in `include`. Without patterns, convert GET and HEAD operations.
 
-    Return the sections of the configuration, and the definitions with the reasons why others are left out. The errors
-    of the definitions name the credentials to add. Raise DocumentError if the document cannot be used.
+    Return the sections of the configuration, and the definitions with the reasons for omitted operations. Errors in the
+    definitions name missing credentials. Raise DocumentError if the document cannot be used.
     """
     references = References(open_document)
     root = references.root(uri)
@@ -151,7 +151,7 @@ async def open_documents(document: str, *, allow_private: bool) -> LocalDocument
 
 
 def as_yaml(value: Mapping[str, Json]) -> str:
-    """Return YAML 1.2 that the configuration reads as the same value. `${` is escaped."""
+    """Return YAML 1.2 from which the gateway loads the same value. `${` is escaped as `$${`."""
     text = yaml.dump(
         _escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
     )
@@ -170,7 +170,7 @@ def _escaped(value: Json) -> Json:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes repeated values in full, because anchors and aliases are harder to read."""
+    """A YAML dumper that repeats equal values instead of using anchors and aliases, which are harder to read."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - the base class's method
         return True
@@ -189,7 +189,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 def _reads_as_itself(text: str) -> bool:
-    """Return whether unquoted text is a string in YAML 1.2. PyYAML implements 1.1."""
+    """Return whether YAML 1.2 parses unquoted text as the same string. PyYAML only implements YAML 1.1."""
     try:
         return scalar(text) == text
     except ValueError:

@@ -71,7 +71,7 @@ async def _pages(settings: Settings, sources: AskedSources) -> tuple[DefinitionD
 def write_lock(
     settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = _NO_PAGES
 ) -> tuple[Path, Sequence[Difference] | None]:
-    """Write the digests of all definitions and the digests in `pages` to the lock file, after importing the plugins.
+    """Write the lock file with the digests of all definitions and of UI pages (`pages`). Plugins are imported first.
 
     Return the path of the lock file, and the differences from the old lock (None for a new lock).
     """
@@ -90,7 +90,7 @@ def write_lock(
 def compare_lock(
     settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = _NO_PAGES
 ) -> tuple[Path, Sequence[Difference]]:
-    """Return the path of the lock file, and the definitions and pages that differ from the lock."""
+    """Return the path of the lock file, and the definitions and UI pages whose digests differ from the lock."""
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)
         if lock.pins is None:

@@ -1,4 +1,4 @@
-"""Creates the configuration for the sources that `serve` accepts instead of a configuration file."""
+"""Creates a configuration for the sources that `serve` accepts instead of a file, such as a command or a URL."""
 
 import json
 import re
@@ -73,7 +73,7 @@ def written(text: str, directory: str) -> str:
 
 
 def with_variables_set(text: str) -> str:
-    """Add a default to the variables that replace secrets, so that the configuration can be checked without them."""
+    """Add a default value to each `${env:NAME}` in a configuration, so that unset variables are not errors."""
     return re.sub(r"(\$\{env:[A-Z0-9_]+)\}", r"\1:-unset}", text)
 
 

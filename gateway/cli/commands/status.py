@@ -15,7 +15,7 @@ from gateway.json_types import Json, JsonObject
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
 _LABEL: Final = 9
 _COUNTED: Final = {"concurrency": "concurrent calls", "unread": "bytes of unread responses"}
-"""Descriptions of limits whose names do not tell the user what is counted."""
+"""Units for limits whose names do not include the unit."""
 _MAX_FILES: Final = 8
 _DIGITS: Final = 12
 

@@ -118,7 +118,7 @@ async def develop(
 ) -> None:
     """Serve the file until SIGINT or SIGTERM. If the file is invalid, wait for a change and try again.
 
-    Any thread can call `on_exit`, before the process exits without cleanup. `show_console` enables the console.
+    `on_exit` is called before an exit without cleanup, from any thread. `show_console` enables the console.
     """
     while True:
         # Take the time before loading the file, so that a change during loading is noticed.
@@ -203,8 +203,8 @@ def _watch_plan(path: Path) -> WatchPlan:
 def raw_terminal() -> Iterator[tuple[TextIO, Callable[[Callable[[str], None]], None], Callable[[], None]]]:
     """Capture standard output and standard error, including the output of plugins.
 
-    Yield the real terminal, a function that starts to pass each captured line to another function, and a function that
-    restores the terminal before the process exits without cleanup. Any thread can call the last function.
+    Yield the real terminal and two functions. The first function starts to pass each captured line to a callback. The
+    second function restores the terminal before an exit without cleanup, and is safe to call from any thread.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -254,7 +254,7 @@ def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:
 def _suppress_echo(descriptor: int = 0) -> Callable[[], None]:
     """Turn off the echo of typed characters such as `^C`, which would damage the view.
 
-    Return a function that restores the terminal. A background process must not change the terminal.
+    Return a function that turns the echo on again. Do nothing in a background process.
     """
     try:
         if os.tcgetpgrp(descriptor) != os.getpgrp():  # termios(3): a background process would be stopped by SIGTTOU

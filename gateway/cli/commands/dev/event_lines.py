@@ -63,7 +63,7 @@ class EventLines:
     """Observes calls, reloads, log output and snapshots, and shows each event as a line."""
 
     def __init__(self, show: Callable[[Line], None], *, has_problems_in_full: bool) -> None:
-        """Call `show` with each line, from any thread. With `has_problems_in_full`, show all problems of the file."""
+        """Pass each line to `show`, from any thread. `has_problems_in_full` shows all problems of an invalid file."""
         self._show: Final = show
         self._has_problems_in_full: Final = has_problems_in_full
         self.running: Final[dict[str, RunningCall]] = {}

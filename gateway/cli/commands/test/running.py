@@ -232,7 +232,7 @@ def _json_mismatch(received: Json, expected: Json, text: str) -> Mismatch | None
 
 
 def _booleans_of(value: Json) -> Json:
-    """Replace booleans with True and other scalars with False, because `==` does not distinguish True from 1."""
+    """Replace each scalar with whether it is a boolean. Python treats 1 and True as equal, but JSON does not."""
     match value:
         case dict():
             return {name: _booleans_of(member) for name, member in value.items()}
@@ -305,7 +305,7 @@ def diverted_to(executor: Executor, origin: URL) -> Executor:
 
 
 class _Diverted(msgspec.Struct, frozen=True):
-    """Sends requests to the stub, without the proxy, client certificate and redirects of the real server."""
+    """Sends requests to the stub at `origin`, without a proxy, a client certificate or following redirects."""
 
     sender: Sender
     origin: URL

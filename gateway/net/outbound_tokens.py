@@ -275,7 +275,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return {**form, **self._target(server)}
 
     async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
-        """Request an identity assertion (ID-JAG) for the service's authorization server from the identity provider.
+        """Request an identity assertion (ID-JAG) from the identity provider, for the service's authorization server.
 
         draft-ietf-oauth-identity-assertion-authz-grant §4.3, MCP extension enterprise-managed-authorization.
         """

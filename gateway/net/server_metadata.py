@@ -134,7 +134,7 @@ async def discover(issuer: str, sender: Sender) -> ServerMetadata:
 
 
 async def discover_of_service(service_url: str, sender: Sender, *, named: str | None = None) -> ServerMetadata:
-    """Return the metadata of the first authorization server that the metadata of a service names.
+    """Return the metadata of a service's authorization server: the first one that the service announces.
 
     `named` is the metadata URL in a challenge of the service, if known.
 

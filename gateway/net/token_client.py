@@ -39,7 +39,7 @@ _LIFETIME: Final = 300.0
 """The lifetime of tokens without `expires_in`, in seconds."""
 _LONGEST_LIFETIME: Final = 86_400.0
 _MARGIN_SECONDS: Final = 30.0
-"""A token is replaced this long before it expires. For short-lived tokens, it is a tenth of the lifetime."""
+"""A token is replaced this long before the token expires, or after 90% of its lifetime if that is later."""
 _MEMBERS: Final = ("access_token", "error")
 _REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
 """Errors after which another authentication method is tried. RFC 6749 §5.2 specifies `invalid_client`. Some servers

@@ -64,7 +64,7 @@ Message = Single | Batch
 
 
 def size_of(message: Message) -> int:
-    """Return how many messages a message or batch counts as, for limits on requests in flight."""
+    """Return the number of messages in a batch, or 1 for a single message, for limits on requests in flight."""
     return len(message.entries) if isinstance(message, Batch) else 1
 
 

@@ -185,7 +185,7 @@ def open_call(  # noqa: PLR0913 - the facts of a request
 ) -> Call:
     """Create the call for a checked request. Replace a `call_tool` request by a request to the tool that it calls."""
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
-    # Check the depth again, because the earlier check does not cover arguments that are sent as text.
+    # Check the depth again, because `call_tool` accepts arguments as JSON text, which the earlier check ignores.
     if meant is not request and jsonrpc.is_deeper(meant.params, server.max_depth - 1):
         raise RpcError(ErrorCode.INVALID_REQUEST, f"Nested more than {server.max_depth} deep (limits.request_depth)")
     method, params = meant.method, meant.params

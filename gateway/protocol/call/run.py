@@ -129,7 +129,7 @@ class Run(msgspec.Struct, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the permit. Do not count a run that ends with `AwaitingInput`, because the run will be repeated."""
+        """Release the permit. Refund the rate limit after `AwaitingInput`, because the run will be repeated."""
         # Set this first, so that background tasks of the run send no more messages.
         self.is_over = True
         if self._step is not None:

@@ -22,7 +22,7 @@ async def read_resource(call: Call) -> JsonObject:
 
 
 def _cache_hints(call: Call) -> dict[str, Json]:
-    """Return cache hints. Stored outputs and contents that depend on the user's responses must not be cached."""
+    """Return cache hints. Forbid caching of stored outputs, and of contents that depend on the user's responses."""
     resource = call.target
     if not isinstance(resource, Resource | ResourceTemplate) or call.brings_answers:
         return results.cache_hints(timedelta(0), is_shared=False)

@@ -33,12 +33,12 @@ from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.keywords import header_parameters
 from gateway.upstreams.relay import (
-    PromptRelay,
     Relay,
     ResourceRelay,
-    SignInTool,
-    ToolRelay,
     completion_relay,
+    prompt_relay,
+    sign_in_relay,
+    tool_relay,
     well_typed,
 )
 from gateway.upstreams.server_lists import ServerLists
@@ -93,7 +93,7 @@ def sign_in_tool(entry: UpstreamEntry) -> Definitions:
         "inputSchema": {"type": "object", "properties": {}},
     }
     override = defaults_of(ToolOverride)
-    backend = RelayBackend(server=entry.name, definition=wire, executor=SignInTool(relay=entry.relay))
+    backend = RelayBackend(server=entry.name, definition=wire, executor=sign_in_relay(entry.relay))
     config = RelayedTool.model_construct(
         upstream=backend,
         input_schema=wire["inputSchema"],
@@ -136,9 +136,9 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         # 2025-11-25 schema, Tool: clients refuse the whole list if a root is not `type: object`.
         schema = {**wire.get("inputSchema", {}), "type": "object"}
         annotations = _annotations(wire, override)
-        executor = ToolRelay(
-            relay=replace(entry.relay, ask_timeout=override.ask_timeout) if override.ask_timeout else entry.relay,
-            name=remote,
+        executor = tool_relay(
+            replace(entry.relay, ask_timeout=override.ask_timeout) if override.ask_timeout else entry.relay,
+            remote,
             is_repeatable=bool(annotations.idempotent or annotations.read_only),
             mirrored=header_parameters(schema)[0],
             is_task=_is_task(wire),
@@ -208,7 +208,7 @@ def _prompts(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[s
         relayed = RelayBackend(
             server=entry.name,
             definition=wire,
-            executor=PromptRelay(relay=entry.relay, name=remote, description=override.description),
+            executor=prompt_relay(entry.relay, remote, override.description),
             completers=_completers(entry.relay, reference, names) if lists.completes else {},
         )
         config = RelayedPrompt.model_construct(

@@ -289,17 +289,22 @@ class SessionPool:
         """Ping the server. Close the circuit if the server responds, or else raise UpstreamError."""
         # Any response closes an open circuit. A closed circuit is only confirmed by a success.
         with suppress(RpcError, *(ANSWERS if self.circuit.is_open else ())):
-            await self.in_any_session(self._ping)
+            await self.in_any_session(Session.ping)
         self._note_response()
 
     async def in_any_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
         """Call `ask` with any open session, or with the shared session."""
         for session in self.sessions:
             try:
-                return await ask(session)
+                return await self.ask(session, ask)
             except SessionLostError as error:  # for example after a restart of the server
                 self._lost(session, str(error))
-        return await ask(await self.session_for(None))
+        return await self.ask(await self.session_for(None), ask)
+
+    async def ask(self, session: Session, ask: Callable[[Session], Awaitable[T]]) -> T:
+        """Call `ask` with a session, for at most `connect_timeout`."""
+        async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
+            return await ask(session)
 
     async def in_shared_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
         """Call `ask` with the shared session, which has all capabilities that the entry allows.
@@ -310,11 +315,11 @@ class SessionPool:
         if held is None and len(self._held) >= self.config.max_sessions:
             return await self.in_any_session(ask)
         try:
-            return await ask(await self.session_for(None))
+            return await self.ask(await self.session_for(None), ask)
         except SessionLostError as error:
             if held is not None:
                 self._lost(held, str(error))
-            return await ask(await self.session_for(None))
+            return await self.ask(await self.session_for(None), ask)
         except UpstreamError as error:
             if not (self.sessions and self.concerns_caller(error)):
                 raise
@@ -462,10 +467,6 @@ class SessionPool:
         if call is not None and call.key != SHARED:
             return call.declared
         return allowed(self.config, EVERYTHING)
-
-    async def _ping(self, session: Session) -> None:
-        async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-            await session.ping()
 
     def _check_room(self) -> None:
         if len(self._held) + len(self._connecting) < self.config.max_sessions:

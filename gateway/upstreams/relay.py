@@ -17,7 +17,15 @@ from gateway.catalog.lock import LockedPages
 from gateway.catalog.primitives import Completer, Suggestions
 from gateway.config.models.definition_keys import HINTS
 from gateway.errors import ErrorCode, ResourceNotFoundError, RpcError
-from gateway.executors.invocation import Explanation, Invocation, Outcome, Relayed, sole_text
+from gateway.executors.invocation import (
+    Executor,
+    Explanation,
+    FunctionExecutor,
+    Invocation,
+    Outcome,
+    Relayed,
+    sole_text,
+)
 from gateway.executors.output.size_limit import text_block
 from gateway.executors.sign_in import with_sign_in
 from gateway.json_types import ABSENT, Json, JsonObject
@@ -164,44 +172,37 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         raise UpstreamError(f"{self.upstream} sends too many input requests")
 
 
-class ToolRelay(msgspec.Struct, frozen=True, kw_only=True):
-    relay: Relay
-    name: str
-    is_repeatable: bool
-    mirrored: tuple[HeaderParameter, ...] = ()
-    is_task: bool = False
-    """Whether the server runs each call as a task of 2025-11-25."""
+def tool_relay(
+    relay: Relay, name: str, *, is_repeatable: bool, mirrored: tuple[HeaderParameter, ...], is_task: bool
+) -> Executor:
+    """Return an executor that calls a tool. If `is_task`, the server runs each call as a task of 2025-11-25."""
+    explanation = Explanation(does=f"calls `{name}` of the upstream {relay.upstream}")
 
-    def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does=f"calls `{self.name}` of the upstream {self.relay.upstream}")
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        params: dict[str, Json] = {"name": self.name, "arguments": invocation.arguments}
-        if self.is_task:
+    async def execute(invocation: Invocation) -> Outcome:
+        params: dict[str, Json] = {"name": name, "arguments": invocation.arguments}
+        if is_task:
             params["task"] = {"ttl": int(invocation.deadline.seconds * 1000)}
-        result = await self.relay.request(
-            "tools/call", params, invocation, is_repeatable=self.is_repeatable, mirrored=self.mirrored
-        )
+        result = await relay.request("tools/call", params, invocation, is_repeatable=is_repeatable, mirrored=mirrored)
         return Relayed(
-            content=tuple(_well_typed_blocks(result.get("content"), sender=self.relay.upstream)),
+            content=tuple(_well_typed_blocks(result.get("content"), sender=relay.upstream)),
             structured=result.get("structuredContent", ABSENT),
             is_error=result.get("isError") is True,
             meta=_forwarded_meta(result),
         )
 
+    return FunctionExecutor(lambda _: explanation, execute)
 
-class SignInTool(msgspec.Struct, frozen=True, kw_only=True):
-    """Signs a user in to a server whose tools are not known yet."""
 
-    relay: Relay
+def sign_in_relay(relay: Relay) -> Executor:
+    """Return an executor that signs a user in to a server whose tools are not known yet."""
+    explanation = Explanation(does=f"signs in to the upstream {relay.upstream}")
 
-    def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does=f"signs in to the upstream {self.relay.upstream}")
+    async def execute(invocation: Invocation) -> Outcome:
+        await relay.request("tools/list", {}, invocation, is_repeatable=True)
+        text = f"You are signed in to {relay.upstream}. List the tools again."
+        return Relayed(content=(text_block(text),))
 
-    async def execute(self, invocation: Invocation) -> Outcome:
-        await self.relay.request("tools/list", {}, invocation, is_repeatable=True)
-        text = f"You are signed in to {self.relay.upstream}. List the tools again."
-        return Relayed(content=({"type": "text", "text": text},))
+    return FunctionExecutor(lambda _: explanation, execute)
 
 
 class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,23 +232,20 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
         return Relayed(content=tuple(_well_typed_contents(result.get("contents"))), meta=_forwarded_meta(result))
 
 
-class PromptRelay(msgspec.Struct, frozen=True, kw_only=True):
-    relay: Relay
-    name: str
-    description: str | None = None
+def prompt_relay(relay: Relay, name: str, description: str | None) -> Executor:
+    explanation = Explanation(does=f"gets the prompt `{name}` of the upstream {relay.upstream}")
 
-    def explain(self, _invocation: Invocation) -> Explanation:
-        return Explanation(does=f"gets the prompt `{self.name}` of the upstream {self.relay.upstream}")
-
-    async def execute(self, invocation: Invocation) -> Outcome:
-        params = {"name": self.name, "arguments": dict(invocation.arguments)}
-        result = await self.relay.request("prompts/get", params, invocation, is_repeatable=True)
-        description = result.get("description")
+    async def execute(invocation: Invocation) -> Outcome:
+        params = {"name": name, "arguments": dict(invocation.arguments)}
+        result = await relay.request("prompts/get", params, invocation, is_repeatable=True)
+        said = result.get("description")
         return Relayed(
-            content=tuple(_well_typed_messages(result.get("messages"), sender=self.relay.upstream)),
+            content=tuple(_well_typed_messages(result.get("messages"), sender=relay.upstream)),
             meta=_forwarded_meta(result),
-            description=self.description or (description[:MAX_TEXT] if isinstance(description, str) else None),
+            description=description or (said[:MAX_TEXT] if isinstance(said, str) else None),
         )
+
+    return FunctionExecutor(lambda _: explanation, execute)
 
 
 def completion_relay(relay: Relay, reference: JsonObject, argument: str) -> Completer:

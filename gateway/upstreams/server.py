@@ -13,7 +13,7 @@ from gateway.config.models.backends import Connection
 from gateway.config.models.document import Document
 from gateway.config.models.upstreams import Upstream
 from gateway.errors import OverLimitError, RpcError
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json
 from gateway.upstreams.client.link import Unreadable
 from gateway.upstreams.client.session import Session
 from gateway.upstreams.failures import UpstreamError
@@ -302,23 +302,19 @@ class UpstreamServer:
         self._report_change()
 
     async def _discover(self, session: Session) -> ServerLists:
-        async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-            return await discover(session, before=None if self._is_inherited else self.lists)
+        return await discover(session, before=None if self._is_inherited else self.lists)
 
     async def read(self, uri: str) -> Json:
         """Read a resource in the shared session, and return its contents."""
-
-        async def ask(session: Session) -> JsonObject:
-            async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
-                return await session.request("resources/read", {"uri": uri})
-
-        return (await self.pool.in_shared_session(ask)).get("contents")
+        result = await self.pool.in_shared_session(lambda session: session.request("resources/read", {"uri": uri}))
+        return result.get("contents")
 
     async def _compare_sessions(self, lists: ServerLists) -> None:
         """Write a note about definitions that the server offers only in the sessions of clients."""
         for session in filter(Session.take_list_change, self.pool.client_sessions):
             with suppress(UpstreamError, RpcError, TimeoutError):
-                names = sorted((await self._discover(session)).names - lists.names)
+                found = await self.pool.ask(session, self._discover)
+                names = sorted(found.names - lists.names)
                 note = (
                     _ONLY_IN_CLIENT_SESSION.format(", ".join(f"`{name}`" for name in names[:_MAX_NAMED]))
                     if names

@@ -6,7 +6,7 @@ legacy server sends them during the call, which is parked for modern clients (`p
 Members of the wrong type are removed from results and list entries, because clients would refuse the whole result.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -93,10 +93,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
     ) -> JsonObject:
         """Send a request, relay input requests, and return the complete result.
 
-        Raises:
-            UpstreamError: the server did not return a result.
-            DeadlineExceededError: the deadline of the invocation passed.
-            RpcError: the server returned an error.
+        Raise UpstreamError if the server does not return a result, or RpcError if the server returns an error.
         """
         server = self.servers.get(self.upstream)
         if server is None:
@@ -117,24 +114,23 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         mirrored: tuple[HeaderParameter, ...],
     ) -> JsonObject:
         call = RelayedCall(invocation, pool.config, upstream=self.upstream, may_ask=method != _COMPLETE)
+        send = partial(pool.request, method, is_repeatable=is_repeatable, mirrored=mirrored)
         async with invocation.deadline.limit(self.upstream):
             # The era is only known once the session is open.
             session = await pool.session_for(call)
             if not call.capabilities or (session.era is Era.LEGACY and not call.is_modern):
-                result = await pool.request(method, params, call=call, is_repeatable=is_repeatable, mirrored=mirrored)
+                result = await send(params, call=call)
+            elif session.era is Era.MODERN:
+                result = await self._rounds(lambda more: send({**params, **more}, call=call), invocation)
             else:
-                send = partial(pool.request, method, is_repeatable=is_repeatable, mirrored=mirrored)
-                if session.era is Era.MODERN:
-                    result = await self._rounds(lambda more: send({**params, **more}, call=call), invocation)
-                else:
-                    result = await self.parked.request(
-                        invocation,
-                        pool.config,
-                        lambda parked: send(params, call=parked),
-                        upstream=self.upstream,
-                        ask_timeout=self.ask_timeout,
-                        is_repeatable=is_repeatable,
-                    )
+                result = await self.parked.request(
+                    invocation,
+                    pool.config,
+                    lambda parked: send(params, call=parked),
+                    upstream=self.upstream,
+                    ask_timeout=self.ask_timeout,
+                    is_repeatable=is_repeatable,
+                )
         # Since 2026-07-28, results have a `resultType`.
         kind = result.get("resultType", "complete")
         if kind == "input_required":
@@ -229,7 +225,8 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
             raise
         if self.relay.pages is not None:
             self.relay.pages.check(f"{self.relay.uri_prefix}{uri}", result.get("contents"))
-        return Relayed(content=tuple(_well_typed_contents(result.get("contents"))), meta=_forwarded_meta(result))
+        contents = (_typed(each, _ENTRY) for each in _mappings(result.get("contents")) if _are_contents(each))
+        return Relayed(content=tuple(contents), meta=_forwarded_meta(result))
 
 
 def prompt_relay(relay: Relay, name: str, description: str | None) -> Executor:
@@ -257,10 +254,9 @@ def completion_relay(relay: Relay, reference: JsonObject, argument: str) -> Comp
         found = result.get("completion")
         completion = found if isinstance(found, dict) else {}
         values, total = completion.get("values"), completion.get("total")
+        listed = values if isinstance(values, list) else []
         return Suggestions(
-            values=[each for each in values if isinstance(each, str) and len(each) <= MAX_TEXT]
-            if isinstance(values, list)
-            else [],
+            values=[each for each in listed if isinstance(each, str) and len(each) <= MAX_TEXT],
             total=total if type(total) is int else None,
             has_more=completion.get("hasMore") is True,
             meta=_forwarded_meta(result),
@@ -278,11 +274,8 @@ def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:
 def _forwarded_meta(result: JsonObject) -> JsonObject:
     """Return the members of `_meta` that do not concern the connection."""
     fields = result.get(meta.META)
-    return (
-        {name: value for name, value in fields.items() if not name.startswith(_OURS)}
-        if isinstance(fields, dict)
-        else {}
-    )
+    members = fields.items() if isinstance(fields, dict) else ()
+    return {name: value for name, value in members if not name.startswith(_OURS)}
 
 
 def well_typed(entry: JsonObject) -> dict[str, Json]:
@@ -310,11 +303,6 @@ def _well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
     return [_block(each, sender) for each in blocks]
 
 
-def _well_typed_contents(value: Json) -> list[JsonObject]:
-    """Return resource contents that have a URI, and text or a blob."""
-    return [_typed(each, _ENTRY) for each in _mappings(value) if _are_contents(each)]
-
-
 def _well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
     """Return prompt messages that have a role and content."""
     return [
@@ -339,11 +327,8 @@ def _block(block: JsonObject, sender: str) -> JsonObject:
 
 
 def _are_contents(value: JsonObject) -> bool:
-    return _has_text(value, ("uri",)) and _has_text(value, ("text", "blob"))
-
-
-def _has_text(value: JsonObject, names: Iterable[str]) -> bool:
-    return any(isinstance(value.get(name), str) for name in names)
+    """Return whether resource contents have a URI, and text or a blob."""
+    return isinstance(value.get("uri"), str) and any(isinstance(value.get(name), str) for name in ("text", "blob"))
 
 
 def _typed(value: JsonObject, types: _Types) -> dict[str, Json]:

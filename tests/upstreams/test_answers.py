@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -257,12 +258,13 @@ async def test_ambiguous_error_without_id_is_malformed(ids: tuple[int, ...], *, 
     pending = Pending()
     if has_notified:
         pending.note_notification()
-    waiting = [pending.expect(each) for each in ids]
     received: list[Incoming] = []
     error = messages_in(b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "no id"}}')
-    pending.take(error, lambda message, during: received.append(message))
-    assert [isinstance(each, Unreadable) and "no id" in each.excerpt for each in received] == [True]
-    assert not any(each.done() for each in waiting)
-    pending.forget(2)
-    pending.take(error, lambda message, during: received.append(message))
-    assert waiting[0].result() == Response(1, None, {"code": -32600, "message": "no id"})
+    with pending.expecting(1) as first:
+        with ExitStack() as others:
+            waiting = [first, *(others.enter_context(pending.expecting(each)) for each in ids[1:])]
+            pending.take(error, lambda message, during: received.append(message))
+            assert [isinstance(each, Unreadable) and "no id" in each.excerpt for each in received] == [True]
+            assert not any(each.done() for each in waiting)
+        pending.take(error, lambda message, during: received.append(message))
+        assert first.result() == Response(1, None, {"code": -32600, "message": "no id"})

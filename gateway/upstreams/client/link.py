@@ -4,7 +4,8 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import msgspec
@@ -186,15 +187,16 @@ class Pending:
         self._has_notified = False
         """Whether an error without an id may concern a notification or response."""
 
-    def expect(self, request_id: RequestId) -> asyncio.Future[Response]:
+    @contextmanager
+    def expecting(self, request_id: RequestId) -> Iterator[asyncio.Future[Response]]:
         waiting = self._waiting[request_id] = asyncio.get_running_loop().create_future()
-        return waiting
+        try:
+            yield waiting
+        finally:
+            self._waiting.pop(request_id, None)
 
     def note_notification(self) -> None:
         self._has_notified = True
-
-    def forget(self, request_id: RequestId) -> None:
-        self._waiting.pop(request_id, None)
 
     def take(self, messages: Iterable[Incoming | Response], inbox: Inbox) -> None:
         """Pass responses to the requests that wait for them, and other messages to the inbox."""

@@ -54,7 +54,9 @@ class Session:
         self._declared: Final = capabilities
         self._ids: Final = itertools.count(1)
         self._tasks: Final = BackgroundTasks()
-        self._incoming: Final = ServerMessages(listener, send=self._respond, tasks=self._tasks)
+        self._incoming: Final = ServerMessages(
+            listener, send=lambda message: link.send(message, self._session_fields()), tasks=self._tasks
+        )
         self._roots_lock: Final = asyncio.Lock()
         self._has_begun = False
         """Whether a call of a client that supports roots was sent."""
@@ -347,9 +349,6 @@ class Session:
                 await self.notify(
                     "notifications/cancelled", {"requestId": request_id, "reason": "the client has disconnected"}
                 )
-
-    async def _respond(self, message: JsonObject) -> None:
-        await self._link.send(message, self._session_fields())
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -43,12 +43,9 @@ class SseLink:
 
     async def request(self, message: JsonObject, fields: Mapping[str, str], *, subject: Subject | None) -> Response:
         # The response can arrive before the POST ends.
-        waiting = self._pending.expect(message["id"])
-        try:
+        with self._pending.expecting(message["id"]) as waiting:
             await self._post(message, fields, subject)
             return await waiting
-        finally:
-            self._pending.forget(message["id"])
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
         self._pending.note_notification()

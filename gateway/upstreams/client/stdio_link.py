@@ -94,12 +94,9 @@ class StdioLink:
 
     async def request(self, message: JsonObject, fields: Mapping[str, str], *, subject: Subject | None) -> Response:
         del fields, subject
-        waiting = self._pending.expect(message["id"])
-        try:
+        with self._pending.expecting(message["id"]) as waiting:
             self._write(message)
             return await waiting
-        finally:
-            self._pending.forget(message["id"])
 
     async def send(self, message: JsonObject, fields: Mapping[str, str]) -> None:
         del fields

@@ -49,6 +49,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str | None = None
     """If None, clients see the instructions of the whole catalog."""
     access: RequiredScopes = EVERYBODY
+    put_search: "PutSearch | None" = None
+    """Set if the view has `search: true`."""
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
         """Return whether the view contains a primitive. The names of a resource are its key and its URI."""
@@ -108,8 +110,6 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     views: Mapping[str, View] = msgspec.field(default_factory=empty)
     databases: frozenset[DatabaseProfile] = frozenset()
     """The databases of the configuration with valid settings."""
-    searches: Mapping[str, "PutSearch"] = msgspec.field(default_factory=empty)
-    """Functions that add the search tools to a view, by the name of the view."""
     scoped_to: frozenset[str] | None = None
     """Scopes of the caller, or None if scopes do not limit this catalog."""
     view: str | None = None
@@ -312,5 +312,4 @@ def viewed(catalog: Catalog, view: View) -> Catalog:
         instructions=catalog.instructions if view.instructions is None else view.instructions,
         scopes=catalog.scopes | view.access.scopes,
     )
-    search = catalog.searches.get(view.name)
-    return part if search is None else search(part)
+    return part if view.put_search is None else view.put_search(part)

@@ -16,7 +16,7 @@ from gateway.catalog.compile.access import compile_access
 from gateway.catalog.compile.context import CompileContext, mask_text
 from gateway.catalog.compile.definitions import CompiledDefinitions, compile_definitions
 from gateway.catalog.compile.sql import compile_databases
-from gateway.catalog.compile.views import compile_searches, compile_views
+from gateway.catalog.compile.views import compile_views
 from gateway.catalog.digests import (
     CLAIMS,
     INSTRUCTIONS,
@@ -122,11 +122,11 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     instructions = mask_text(
         document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")
     )
+    views = compile_views(loaded, tuple(compiled.primitives()), context=context, problems=problems.at("views"))
     views = {
         name: replace(view, instructions=None) if instructions_of_view(name) in excluded else view
-        for name, view in compile_views(loaded, tuple(compiled.primitives()), problems=problems.at("views")).items()
+        for name, view in views.items()
     }
-    searches = compile_searches(loaded, context=context, problems=problems.at("views"))
     limits = _call_limits(document.limits, problems=problems.at("limits"))
     lint(
         document,
@@ -161,7 +161,6 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         pins={name: pin for name, pin in pins.items() if name not in excluded},
         limits=limits,
         views=views,
-        searches=searches,
         databases=frozenset(profiles.values()),
     )
     return catalog.with_primitives(compiled.primitives())

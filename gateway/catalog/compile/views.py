@@ -43,7 +43,9 @@ _RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
 """Paths that the daemon itself serves if `listen.path` is `/`."""
 
 
-def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, problems: Problems) -> Mapping[str, View]:
+def compile_views(
+    loaded: LoadedConfig, primitives: Sequence[Primitive], *, context: CompileContext, problems: Problems
+) -> Mapping[str, View]:
     """Compile every view of `primitives`, which come from the files. `problems` must point to `views`."""
     auth = loaded.document.auth
     has_auth = auth is not None or loaded.is_hidden("auth")
@@ -65,6 +67,7 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
             exclude=_compile_selection(config.exclude),
             instructions=mask_text(config.instructions, redactor=loaded.redactor, problems=place.at("instructions")),
             access=_access(config),
+            put_search=_compile_search(config, context=context, problems=place.at("search")) if config.search else None,
         )
         if config.search:
             _check_own_names(views[name], primitives, problems=place.at("search"))
@@ -72,19 +75,6 @@ def compile_views(loaded: LoadedConfig, primitives: Sequence[Primitive], *, prob
         if not problems.root.has_errors and not loaded.document.upstreams:
             _warn_of_misfits(config, primitives, place)
     return views
-
-
-def compile_searches(loaded: LoadedConfig, *, context: CompileContext, problems: Problems) -> Mapping[str, PutSearch]:
-    """Compile the `search` of views. `problems` must point to `views`."""
-    return {
-        name: _compile_search(
-            always=any_of(config.always) if config.always else None,
-            context=context,
-            problems=problems.at(name, "search"),
-        )
-        for name, config in loaded.document.views.items()
-        if config.search
-    }
 
 
 def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: Problems) -> None:
@@ -179,7 +169,7 @@ _CALL: Final[JsonObject] = {
 }
 
 
-def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, problems: Problems) -> PutSearch:
+def _compile_search(config: WrittenView, *, context: CompileContext, problems: Problems) -> PutSearch:
     """Compile the two search tools, and return a function that adds them to a catalog."""
     search = _compiled(SEARCH_TOOLS, _SEARCH, context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)
@@ -195,6 +185,7 @@ def _compile_search(*, always: re.Pattern[str] | None, context: CompileContext, 
     call = _compiled(CALL_TOOL, _CALL, context, problems)
     call = replace(call, executor=fixed(refuse_call, Explanation(does="calls another tool")))
     tools: Mapping[str, Tool] = {SEARCH_TOOLS: search, CALL_TOOL: call}
+    always = any_of(config.always) if config.always else None
     return partial(with_search, tools=tools, always=always, threads=context.services.worker_threads)
 
 

@@ -79,7 +79,7 @@ class ProcessTree:
         self._loop = asyncio.get_running_loop()
         self.exit_code: int | None = None
         """The exit code, or the negative signal number. None while the process runs."""
-        self.finished: asyncio.Future[None] = self._loop.create_future()
+        self._finished = asyncio.Event()
         self._outputs: tuple[OutputPipe, ...] = (
             OutputPipe(outputs[0], sink=command.stdout, at_end=self._pipe_ended),
             OutputPipe(outputs[1], sink=command.stderr, at_end=self._pipe_ended),
@@ -102,9 +102,9 @@ class ProcessTree:
 
         The pipes are read for at most `LINGER_SECONDS` after the exit.
         """
-        timer = self._loop.call_at(deadline, self._set_finished)
+        timer = self._loop.call_at(deadline, self._finished.set)
         try:
-            await self.finished
+            await self._finished.wait()
         finally:
             timer.cancel()
 
@@ -161,11 +161,7 @@ class ProcessTree:
     def _pipe_ended(self) -> None:
         self._open -= 1
         if not self._open and self.exit_code is not None:
-            self._set_finished()
-
-    def _set_finished(self) -> None:
-        if not self.finished.done():
-            self.finished.set_result(None)
+            self._finished.set()
 
     def _watch(self) -> None:
         if self._keeps_zombie:
@@ -199,9 +195,9 @@ class ProcessTree:
             self.exit_code = _exit_code(self._process)
         if self._open:
             # A background process (`sleep 60 &`) can keep the pipes open.
-            self._loop.call_later(LINGER_SECONDS, self._set_finished)
+            self._loop.call_later(LINGER_SECONDS, self._finished.set)
         else:
-            self._set_finished()
+            self._finished.set()
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int:

@@ -97,8 +97,7 @@ class Processes:
         for tree in tuple(self._trees):
             tree.signal(signal.SIGKILL)
         for pid in self._descendants.marked():
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+            _send(pid, signal.SIGKILL)
 
     @property
     def running(self) -> int:

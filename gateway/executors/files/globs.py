@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
@@ -151,15 +152,7 @@ class Globs(msgspec.Struct, frozen=True):
 
         Links are followed only to targets below the root. Each directory is entered once, even through several links.
         """
-        walk = _Walk(self)
-        files = walk.files(at_most=at_most)
-        return Listing(
-            files=tuple(sorted(files, key=lambda file: file.path)),
-            is_cut=walk.is_cut,
-            unreadable=tuple(walk.unreadable),
-            directories=tuple(sorted(walk.directories)),
-            refused=tuple(walk.refused),
-        )
+        return _Walk(self).listing(at_most=at_most)
 
     def read(self, path: str, *, max_size: int) -> bytes:
         return read_beneath(self.place, path, max_size=max_size)
@@ -185,34 +178,38 @@ class _Walk:
         """Pending directories relative to the root, with their matching states."""
         self._entered: set[tuple[int, int]] = set()
         self._entries_left = _MAX_ENTRIES
-        self.is_cut = False
-        self.unreadable: list[str] = []
-        self.directories: list[str] = []
-        self.refused: list[str] = []
+        self._unreadable: list[str] = []
+        self._directories: list[str] = []
+        self._refused: list[str] = []
 
-    def files(self, *, at_most: int) -> list[Found]:
-        files: list[Found] = []
+    def listing(self, *, at_most: int) -> Listing:
+        # Find one file more than `at_most`, to know whether the listing is complete.
+        files = list(islice(self._files(), at_most + 1))
+        return Listing(
+            files=tuple(sorted(files[:at_most], key=lambda file: file.path)),
+            is_cut=len(files) > at_most or self._entries_left == 0,
+            unreadable=tuple(self._unreadable),
+            directories=tuple(sorted(self._directories)),
+            refused=tuple(self._refused),
+        )
+
+    def _files(self) -> Iterator[Found]:
         while self._pending:
-            for found in self._enter(*self._pending.popleft()):
-                if len(files) == at_most:
-                    self.is_cut = True
-                    return files
-                files.append(found)
-        return files
+            yield from self._enter(*self._pending.popleft())
 
     def _enter(self, directory: str, places: Places) -> Iterator[Found]:
         try:
             with directory_beneath(self._globs.place, directory) as descriptor:
                 yield from self._found(descriptor, directory, places)
         except NotServedError:
-            self.refused.append(directory)
+            self._refused.append(directory)
         except OSError:
-            self.unreadable.append(directory)
+            self._unreadable.append(directory)
 
     def _found(self, descriptor: int, directory: str, places: Places) -> Iterator[Found]:
         if (entries := self._entries(descriptor)) is None:
             return
-        self.directories.append(directory)
+        self._directories.append(directory)
         for entry in entries:
             path = f"{directory}/{entry.name}" if directory else entry.name
             here = self._globs.patterns.after(places, entry.name)
@@ -224,7 +221,7 @@ class _Walk:
                 if facts := self._facts_of(entry, path):
                     yield Found(path, facts)
                 elif entry.is_symlink():
-                    self.refused.append(path)
+                    self._refused.append(path)
 
     def _entries(self, descriptor: int) -> list[os.DirEntry[str]] | None:
         """List a directory. Return None if the walk has already entered this directory."""
@@ -237,7 +234,6 @@ class _Walk:
         with os.scandir(descriptor) as scan:
             entries = [entry for _, entry in zip(range(self._entries_left), scan, strict=False)]
         self._entries_left -= len(entries)
-        self.is_cut = self.is_cut or self._entries_left == 0
         return sorted(entries, key=lambda entry: entry.name)
 
     def _facts_of(self, entry: os.DirEntry[str], path: str) -> FileFacts | None:

@@ -37,16 +37,6 @@ class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
     make_default: Callable[[], Any] | None = None
     """Creates the default of a parameter written as `= Field(…)`."""
 
-    def bound(self, name: str, arguments: JsonObject) -> dict[str, Any]:
-        """Return the keyword argument, or an empty dict if the function's own default applies.
-
-        Raises:
-            ValidationError: the argument does not match the hint.
-        """
-        if name in arguments:
-            return {name: self.convert(arguments[name]) if self.convert else arguments[name]}
-        return {name: self.make_default()} if self.make_default else {}
-
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
     name: str
@@ -75,7 +65,10 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
                 errors.append(SchemaError(path=(name,), message="is required"))
                 continue
             try:
-                bound.update(parameter.bound(name, arguments))
+                if name in arguments:
+                    bound[name] = parameter.convert(arguments[name]) if parameter.convert else arguments[name]
+                elif parameter.make_default:
+                    bound[name] = parameter.make_default()
             except ValidationError as error:
                 for detail in error.errors(include_url=False, include_context=False):
                     message = f"is invalid: {detail['msg']}, was {shown(detail['input'])}"

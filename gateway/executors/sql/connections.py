@@ -10,12 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.util.concurrency import greenlet_spawn
 
 from gateway.errors import ExecutionError
-from gateway.executors.sql.pools import (
-    DatabaseConnectionLostError,
-    DatabaseProfile,
-    Engine,
-    Session,
-)
+from gateway.executors.sql.pools import DatabaseConnectionLostError, DatabaseProfile, Engine, Session
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 

@@ -10,13 +10,7 @@ import duckdb
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.dialects import DUCKDB, StatementError, first_word
-from gateway.executors.sql.pools import (
-    DatabaseProfile,
-    DatabaseUnavailableError,
-    Engine,
-    Session,
-    place_of,
-)
+from gateway.executors.sql.pools import DatabaseProfile, DatabaseUnavailableError, Engine, Session, place_of
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 

@@ -9,15 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from gateway.executors.sql.dialects import (
-    IGNORED,
-    Dialect,
-    InputType,
-    Token,
-    bound_value,
-    items_of,
-    type_of,
-)
+from gateway.executors.sql.dialects import IGNORED, Dialect, InputType, Token, bound_value, items_of, type_of
 from gateway.json_types import Json, JsonObject
 
 

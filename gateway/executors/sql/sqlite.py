@@ -15,13 +15,7 @@ from sqlalchemy import URL
 from gateway.errors import ExecutionError
 from gateway.executors.sql.connections import PooledEngine
 from gateway.executors.sql.dialects import SQLITE, StatementError, first_word
-from gateway.executors.sql.pools import (
-    DatabaseProfile,
-    DatabaseUnavailableError,
-    Engine,
-    Session,
-    place_of,
-)
+from gateway.executors.sql.pools import DatabaseProfile, DatabaseUnavailableError, Engine, Session, place_of
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 

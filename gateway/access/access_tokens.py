@@ -43,7 +43,6 @@ _MAX_TRIED: Final = 8
 _STREAM_SECONDS: Final = 3600.0
 MAX_TOKENS: Final = 4096
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
-NO_VIEWS: Final[Mapping[str, str]] = {}
 
 
 class AccessTokens:
@@ -54,7 +53,7 @@ class AccessTokens:
         keys: JwksCache,
         *,
         audiences: frozenset[str],
-        views: Mapping[str, str] = NO_VIEWS,
+        views: Mapping[str, str],
         introspector: Introspector | None = None,
     ) -> None:
         """Accept access tokens of `issuer`, which is one of the issuers of `entry`.

@@ -30,7 +30,8 @@ def roles_of(claims: JsonObject, entry: OAuth) -> tuple[str, ...]:
     """Return the roles and groups of a caller from `roles.claim`, or from well-known claims."""
     if entry.roles is not None and entry.roles.claim is not None:
         try:
-            return _words(compile_claim(entry.roles.claim).search(claims))
+            claim = compile_claim(entry.roles.claim).search(claims)
+            return tuple(claim.split() if isinstance(claim, str) else strings_of(claim))
         except JMESPathError:  # a function that does not accept the type of this claim
             return ()
     found = [role for name in _ROLE_CLAIMS for role in strings_of(claims.get(name))]
@@ -52,10 +53,6 @@ def scopes_of(claims: JsonObject, roles: Sequence[str] = (), entry: OAuth | None
     written = " ".join([*strings_of(claim), *strings_of(claims.get("permissions"))]).split()
     granted = {} if entry is None or entry.roles is None else entry.roles.scopes
     return frozenset(written).union(*(granted.get(role, ()) for role in (*roles, _EVERY_CALLER)))
-
-
-def _words(claim: Json) -> tuple[str, ...]:
-    return tuple(claim.split()) if isinstance(claim, str) else tuple(strings_of(claim))
 
 
 def strings_of(claim: Json) -> list[str]:

@@ -108,6 +108,7 @@ class ConsoleAccess:
         """`token` is the token that `printed_token` returned. `keys` sign the cookies."""
         self.authenticator: Final = authenticator
         self.token: Final = token
+        self._digest: Final = hashlib.sha256(token.encode()).hexdigest()[:32]
         self._scopes: Final = scopes
         self._operators: Final = operators
         self._sessions: Final = SignedTokens(keys, ConsoleSession, purpose="console-session")
@@ -236,10 +237,6 @@ class ConsoleAccess:
     def _is_printed(self, text: str) -> bool:
         # JSON can contain lone surrogates, which cannot be encoded.
         return hmac.compare_digest(self.token.encode(), text.encode(errors="replace"))
-
-    @property
-    def _digest(self) -> str:
-        return hashlib.sha256(self.token.encode()).hexdigest()[:32]
 
 
 def _credential_of(raw: web.Request) -> Credential | AuthError | None:

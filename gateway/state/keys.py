@@ -52,7 +52,11 @@ class SigningKeys:
         """Reread the file if it has changed. Ignore a file that is unreadable or empty."""
         stamp = _stamp(file)
         if stamp is None and not self._is_written:
-            self._write_late(file)
+            # Users can delete the file later, so write it only once.
+            with suppress(OSError):
+                _write(file, self._keys[0])
+                self._is_written = True
+                log.info("signing keys written", file=str(file))
         if stamp is None or stamp == self._stamp:
             return
         # Set before reading, so that a concurrent change is found next time.
@@ -66,13 +70,6 @@ class SigningKeys:
             self._keys = keys
             log.info("signing keys reloaded", file=str(file), keys=len(keys))
             warn_of_short(keys, file=str(file))
-
-    def _write_late(self, file: Path) -> None:
-        """Write the key file that could not be written at first. Users can delete the file later, so write it once."""
-        with suppress(OSError):
-            _write(file, self._keys[0])
-            self._is_written = True
-            log.info("signing keys written", file=str(file))
 
 
 def from_keys(keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> Callable[[], T]:

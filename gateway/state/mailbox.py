@@ -38,6 +38,7 @@ class Mailbox:
         self.sent = 0
         self.received = 0
         self._store: Final = store
+        self._shared_key: Final = f"{store.prefix}announcements"
         self._handlers: Final[dict[str, Handler]] = {}
         self._asked: Final[dict[str, asyncio.Future[bytes]]] = {}
         self._taken: Final[BoundedMap[str, bool]] = BoundedMap(_MAX_SEEN_IDS)
@@ -83,10 +84,6 @@ class Mailbox:
 
     def _key(self, replica: str) -> str:
         return f"{self._store.prefix}mailbox:{replica}"
-
-    @property
-    def _shared_key(self) -> str:
-        return f"{self._store.prefix}announcements"
 
     async def _send(self, replica: str, kind: str, body: bytes, *, message_id: str, wants_reply: bool = False) -> bool:
         fields = self._fields(kind, body, message_id=message_id, wants_reply=wants_reply)

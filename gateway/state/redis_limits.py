@@ -167,6 +167,8 @@ class RedisSemaphores:
         self._store: Final = store
         self._mailbox: Final = mailbox
         self._replica: Final = mailbox.replica
+        # Keys of one script must be in one slot (Redis Cluster specification, "Hash tags").
+        self._live_key: Final = f"{store.prefix}{{limits}}"
         self._waiting: Final[dict[str, Callable[[], None]]] = {}
         """Callbacks of unfulfilled claims, by the limit's key."""
         self._tasks: Final = BackgroundTasks()
@@ -213,11 +215,6 @@ class RedisSemaphores:
     def on_loss(self, callback: Callable[[], None]) -> None:
         """Register a callback that runs when the store could have lost the slots of this replica."""
         self._callbacks.append(callback)
-
-    @property
-    def _live_key(self) -> str:
-        # Keys of one script must be in one slot (Redis Cluster specification, "Hash tags").
-        return f"{self._store.prefix}{{limits}}"
 
     async def _renew(self) -> None:
         rounds = 0

@@ -78,10 +78,6 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     removed: frozenset[str] = frozenset()
     is_ended: bool = False
 
-    @property
-    def is_empty(self) -> bool:
-        return self == SessionChange(nonce=self.nonce)
-
 
 _COUNT: Final = """
 local now, expires, in_all, per_caller = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -123,6 +119,7 @@ class RedisSessionStore:
         self._store: Final = store
         self._mailbox: Final = mailbox
         self._clock: Final = clock
+        self._own_field: Final = f"{_HOLDER}{mailbox.replica}"
         self._queued: Final[BoundedMap[str, tuple[SessionRecord, SessionRecord | None]]] = BoundedMap(
             MAX_QUEUED, clock=clock
         )
@@ -163,7 +160,7 @@ class RedisSessionStore:
                 change = _change(nonce, record, before)
                 holders = await self._store.run(_SAVE, [self._key(nonce)], *self._values(record, before, change))
                 # Holders serve the session from memory, so notify them before this method returns.
-                if holders and not change.is_empty:
+                if holders and change != SessionChange(nonce=nonce):
                     body = msgspec.msgpack.encode(change)
                     await asyncio.gather(*(self._notify_holder(nonce, holder.decode(), body) for holder in holders))
         except StoreUnavailableError:
@@ -211,10 +208,6 @@ class RedisSessionStore:
 
     def _key(self, nonce: str) -> str:
         return f"{self._store.prefix}session:{nonce}"
-
-    @property
-    def _own_field(self) -> str:
-        return f"{_HOLDER}{self._mailbox.replica}"
 
     async def _notify_holder(self, nonce: str, holder: str, body: bytes) -> None:
         # A slow holder reads the change later. A dead holder is removed.

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final, Self, get_args
@@ -75,7 +74,7 @@ class Logs:
     ) -> None:
         """Create the logs. Each line contains the number `worker`, if there are several workers."""
         is_terminal = os.isatty(descriptor)
-        self._level: LogLevel = level
+        self.level: LogLevel = level
         self.package_levels: Final[dict[str, str]] = {}
         self._style = style or ("console" if is_terminal else "json")
         # no-color.org: any non-empty value of NO_COLOR disables colours.
@@ -115,7 +114,7 @@ class Logs:
         )
         # Add the handler to the root logger, so that lines of all libraries are masked.
         logging.getLogger().addHandler(self._handler)
-        self.set_level(self._level)
+        self.set_level(self.level)
         for name in _QUIET_LIBRARIES:
             logging.getLogger(name).setLevel(logging.WARNING)
         # `warnings` would otherwise write to standard error unmasked.
@@ -158,10 +157,6 @@ class Logs:
         """
         self._subscribers.append(handler)
 
-    @property
-    def level(self) -> LogLevel:
-        return self._level
-
     def set_level(self, level: str) -> None:
         """Set the general level (`info`), or the level of one package of `gateway` (`state=debug`).
 
@@ -171,7 +166,7 @@ class Logs:
         if name not in LEVELS:
             raise ValueError(f"expected one of {', '.join(LEVELS)}, not {name!r}")
         if not package:
-            self._level = name
+            self.level = name
             for other in self.package_levels:
                 _levels_of(other).setLevel(logging.NOTSET)
             self.package_levels.clear()
@@ -181,7 +176,7 @@ class Logs:
         else:
             raise ValueError(f"expected one of {', '.join(sorted(_PACKAGES))}, not {package!r}")
         _levels_of(package).setLevel(_number(name))
-        lowest = min(map(_number, (self._level, *self.package_levels.values())))
+        lowest = min(map(_number, (self.level, *self.package_levels.values())))
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(lowest))
 
     def _at_level(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
@@ -336,10 +331,5 @@ class AccessLog:
 
 def title_of(client_info: JsonObject) -> str:
     """Return the client's name and version in at most `_MAX_TITLE` characters, or `unnamed`."""
-    name, version = client_info.get("name"), client_info.get("version")
-    return _title(name if isinstance(name, str) else "", version if isinstance(version, str) else "")
-
-
-@lru_cache(maxsize=64)
-def _title(name: str, version: str) -> str:
-    return " ".join(filter(None, (name, version)))[:_MAX_TITLE] or "unnamed"
+    found = (client_info.get("name"), client_info.get("version"))
+    return " ".join(each for each in found if isinstance(each, str) and each)[:_MAX_TITLE] or "unnamed"

@@ -71,7 +71,7 @@ async def verifier_for(
         )
         try:
             audiences = frozenset({normal_audience(audience)})
-            tokens = AccessTokens(issuer.issuer, entry, keys, audiences=audiences)
+            tokens = AccessTokens(issuer.issuer, entry, keys, audiences=audiences, views={})
             yield Verifier(issuer=issuer, tokens=tokens, clock=clock)
         finally:
             await keys.close()

@@ -1,20 +1,26 @@
 """`/-/api/catalog` lists all definitions, and shows how a definition is listed in each protocol revision."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from gateway.catalog.primitives import Primitive, Tool
+from gateway.access.identity import Identity
+from gateway.catalog.catalog import Catalog
+from gateway.catalog.compile.apps import APP_MEDIA_TYPE
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
+from gateway.catalog.skill_snapshot import key_of
+from gateway.config.reading.source_map import Unavailable
 from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
-from gateway.console.api.catalog_entries import KINDS, SECTIONS, CatalogEntry, CatalogSnapshot, counts, entries
 from gateway.console.api.config import ConfigApi
 from gateway.console.console import READ, Route
 from gateway.console.responses import error_response, json_response, json_response_by_thread
 from gateway.json_types import Json, JsonObject
+from gateway.reload.candidate import Candidate, Place
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.transports.errors import HttpError
 from gateway.transports.http.request import HttpRequest
@@ -22,6 +28,18 @@ from gateway.upstreams.source import UpstreamSource
 from gateway.wire import downgrade
 from gateway.wire.revisions import LEGACY, MODERN
 
+_KINDS: Final = ("tool", "resource", "template", "prompt", "skill")
+_SECTIONS: Final = {"tool": "tools", "resource": "resources", "template": "resources", "prompt": "prompts", "skill": ""}
+_KIND_OF_SECTION: Final = {
+    "tools": "tool",
+    "resources": "resource",
+    "prompts": "prompt",
+    "skills": "skill",
+    "openapi": "tool",
+}
+"""Maps a section to the kind of its entries, for definitions that were left out of the catalog."""
+_FILES: Final = "files"
+_TEXTS: Final = ("title", "description", "annotations")
 _CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
     "tool": downgrade.tool,
     "resource": downgrade.resource,
@@ -31,6 +49,22 @@ _CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
 _MAX_SEARCHED: Final = 256
 _TOO_LONG: Final = HttpError(status=400, message=f"`q` must have at most {_MAX_SEARCHED} characters")
 _NO_ENTRY: Final = HttpError(status=404, message="Unknown entry")
+
+
+class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    served: Candidate
+    """The served configuration, whose catalog includes definitions that plugins have disabled."""
+    current: Catalog
+    upstreams: Mapping[str, Mapping[str, Json]]
+    identity: Identity
+    """The identity of the caller, who can use only the definitions that its scopes allow."""
+
+
+class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    key: str
+    facts: dict[str, Json]
+    primitive: Primitive | None = None
 
 
 class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +78,21 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         yield "/catalog/{kind}", READ, self._definition
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
-        return counts(self._snapshot(request))
+        """Count the available entries by kind, and the `unavailable` entries, without building the entries."""
+        snapshot = self._snapshot(request)
+        offered = Counter(
+            _kind_of(each)
+            for each in snapshot.current.primitives()
+            if not _is_skill_file(each) and snapshot.identity.holds(each.access.scopes)
+        )
+        every = sum(not _is_skill_file(each) for each in snapshot.served.catalog.primitives())
+        left_out = sum(each.kind in _KIND_OF_SECTION for each in snapshot.current.left_out)
+        return {
+            **dict.fromkeys(_KINDS, 0),
+            **offered,
+            "skill": len(snapshot.current.skills),
+            "unavailable": every + left_out - offered.total(),
+        }
 
     async def _catalog(self, request: HttpRequest) -> web.Response:
         query = dict(request.raw.query)
@@ -57,7 +105,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
             return redactor.json(
                 {
                     "generation": snapshot.current.generation,
-                    "entries": [each.facts for each in entries(snapshot) if _fits(each, query)],
+                    "entries": [each.facts for each in _entries(snapshot) if _fits(each, query)],
                     "tags": sorted({tag for primitive in whole.primitives() for tag in primitive.tags}),
                     "views": list(whole.views),
                 }
@@ -69,14 +117,14 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         kind, name = request.raw.match_info["kind"], request.raw.query.get("name", "")
         snapshot = self._snapshot(request)
         # Search in a thread, because a catalog can have ten thousand entries.
-        found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in KINDS else None
+        found = await asyncio.to_thread(_found, snapshot, kind, name) if kind in _KINDS else None
         if found is None:
             return error_response(_NO_ENTRY, request)
         definition, written = _written(found, snapshot), await self.config.written()
         answer = {
             "entry": found.facts,
             "definitions": _definitions(found),
-            "yaml": written.excerpt((SECTIONS[kind], found.key)),
+            "yaml": written.excerpt((_SECTIONS[kind], found.key)),
             "limits": {} if found.primitive is None else _limits(found.primitive),
             "examples": definition.get("tests", []),
         }
@@ -93,7 +141,11 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
 
 def _found(snapshot: CatalogSnapshot, kind: str, name: str) -> CatalogEntry | None:
     """Return the entry with this name or URI. A matching URI takes precedence over a matching name."""
-    named = [each for each in entries(snapshot) if each.kind == kind and each.is_named(name)]
+    named = [
+        each
+        for each in _entries(snapshot)
+        if each.kind == kind and name in {each.facts.get("uri"), each.facts["name"], each.key}
+    ]
     return next((each for each in named if each.facts.get("uri") == name), named[0] if named else None)
 
 
@@ -132,6 +184,143 @@ def _limits(primitive: Primitive) -> dict[str, Json]:
 
 
 def _written(entry: CatalogEntry, snapshot: CatalogSnapshot) -> JsonObject:
-    section = getattr(snapshot.served.document, SECTIONS[entry.kind], None)
+    section = getattr(snapshot.served.document, _SECTIONS[entry.kind], None)
     definition = section.get(entry.key) if isinstance(section, Mapping) else None
     return {} if definition is None else masked_document(definition)
+
+
+def _entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
+    """Yield the primitives in list order, then the skills, then the definitions left out of the catalog."""
+    served = {_identifier(each) for each in snapshot.current.primitives()}
+    for primitive in snapshot.served.catalog.primitives():
+        if _is_skill_file(primitive):
+            continue
+        yield _entry(primitive, snapshot, is_enabled=_identifier(primitive) in served)
+    yield from (_skill(skill, uri, snapshot) for uri, skill in snapshot.current.skills.items())
+    yield from (_unavailable(each, snapshot) for each in snapshot.current.left_out if each.kind in _KIND_OF_SECTION)
+
+
+def _kind_of(primitive: Primitive) -> str:
+    match primitive:
+        case Tool():
+            return "tool"
+        case ResourceTemplate():
+            return "template"
+        case Prompt():
+            return "prompt"
+        case _:
+            return "resource"
+
+
+def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool) -> CatalogEntry:
+    kind, definition = _kind_of(primitive), primitive.definition
+    place = _SECTIONS[kind], primitive.name
+    origin = snapshot.served.places.origins.get(place)
+    upstream = origin[1] if origin is not None and origin[0] == "upstreams" else None
+    lacks = not snapshot.identity.holds(primitive.access.scopes)
+    reason = (
+        "disabled by a plugin"
+        if not is_enabled
+        else f"needs the scope{'s' * (len(primitive.access.scopes) > 1)} {' '.join(sorted(primitive.access.scopes))}"
+        if lacks
+        else _problem_of(upstream, snapshot)
+    )
+    named = {"uri": _uri_of(primitive), **{name: definition.get(name) for name in _TEXTS}}
+    facts = {
+        **_bare(kind, primitive.name if kind in {"tool", "prompt"} else definition["name"], snapshot, place),
+        **{name: value for name, value in named.items() if value is not None},
+        "tags": list(primitive.tags),
+        "scopes": sorted(primitive.access.scopes),
+        "views": list(_views(primitive, snapshot.served.catalog)),
+        "offered": is_enabled and not lacks,
+        "reason": reason,
+        "takesInput": _takes_input(primitive),
+    }
+    if upstream is not None:
+        facts |= {"backend": "upstream", "upstream": upstream}
+    facts["source"] = facts["source"] or snapshot.served.places.source_of(_entry_of(primitive, snapshot))
+    return CatalogEntry(kind=kind, key=primitive.name, facts=facts, primitive=primitive)
+
+
+def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str]:
+    """Return the section and name of the tool or skill that a resource was generated from."""
+    if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
+        return "tools", primitive.definition["name"]
+    found = (each for each in snapshot.served.catalog.skills.values() if primitive.name == key_of(each.name))
+    return "skills", str(next((each.index for each in found), ""))
+
+
+def _skill(skill: Skill, uri: str, snapshot: CatalogSnapshot) -> CatalogEntry:
+    facts = _bare("skill", skill.name, snapshot, ("skills", str(skill.index)))
+    facts |= {"uri": uri, "backend": _FILES, "offered": True}
+    if (description := skill.entry["frontmatter"].get("description")) is not None:
+        facts["description"] = description
+    return CatalogEntry(kind="skill", key=skill.name, facts=facts)
+
+
+def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry:
+    kind = _KIND_OF_SECTION[absent.kind]
+    facts = {**_bare(kind, absent.name, snapshot, (absent.kind, absent.name)), "reason": absent.reason}
+    # OpenAPI operations and skills have no definition that names a backend, so derive the backend from the section.
+    facts["backend"] = facts["backend"] or ("http" if absent.kind == "openapi" else _FILES)
+    return CatalogEntry(kind=kind, key=absent.name, facts=facts)
+
+
+def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict[str, Json]:
+    """Return the facts of an unavailable definition, which are also the defaults for available definitions."""
+    definitions = getattr(snapshot.served.document, place[0], None)
+    definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
+    return {
+        "kind": kind,
+        "name": name,
+        "tags": [],
+        "scopes": [],
+        "views": [],
+        "backend": None if definition is None else str(definition.backend),
+        "source": snapshot.served.places.source_of(place),
+        "upstream": None,
+        "offered": False,
+        "reason": None,
+        "takesInput": False,
+    }
+
+
+def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
+    names = tuple(filter(None, (primitive.name, _uri_of(primitive))))
+    return (
+        name for name, view in catalog.views.items() if view.holds(primitive.kind, tags=primitive.tags, names=names)
+    )
+
+
+def _problem_of(upstream: str | None, snapshot: CatalogSnapshot) -> str | None:
+    """Return why an upstream is unreachable, or None. The last known definitions of the upstream stay listed."""
+    reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
+    return None if reason is None else f"its upstream {upstream} is down: {reason}"
+
+
+def _uri_of(primitive: Primitive) -> str | None:
+    match primitive:
+        case Resource():
+            return primitive.uri
+        case ResourceTemplate():
+            return primitive.uri_template
+        case _:
+            return None
+
+
+def _is_skill_file(primitive: Primitive) -> bool:
+    return isinstance(primitive, Resource) and primitive.skill is not None
+
+
+def _identifier(primitive: Primitive) -> tuple[str, str]:
+    return _kind_of(primitive), _uri_of(primitive) or primitive.name
+
+
+def _takes_input(primitive: Primitive) -> bool:
+    match primitive:
+        case Tool():
+            return bool(primitive.definition["inputSchema"].get("properties"))
+        case Prompt():
+            return bool(primitive.arguments)
+        case _:
+            return isinstance(primitive, ResourceTemplate)

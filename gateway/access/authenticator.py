@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import jmespath
 from jmespath.exceptions import JMESPathError
 from msgspec.structs import replace
 
 from gateway.access.access_tokens import AccessTokens, normal_audience
 from gateway.access.auth_error import AuthError, invalid_request, invalid_token, missing_credentials
-from gateway.access.claims import compile_claim
 from gateway.access.dpop import ProofRequest, ProofVerifier, thumbprint_of
 from gateway.access.identity import ANONYMOUS, API_KEY_REALM, Credential, Identity
 from gateway.access.introspection import Introspector, Post
@@ -341,7 +341,7 @@ def _check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
 def _check_claim(entry: OAuth, problems: Problems) -> None:
     if entry.roles is not None and entry.roles.claim is not None:
         try:
-            compile_claim(entry.roles.claim)
+            jmespath.compile(entry.roles.claim)
         except JMESPathError as error:
             problems.at("roles", "claim").error(f"`{entry.roles.claim}` is not a JMESPath expression: {error}")
 

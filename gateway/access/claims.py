@@ -2,13 +2,11 @@
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from typing import Final
 
 import jmespath
 import orjson
 from jmespath.exceptions import JMESPathError
-from jmespath.parser import ParsedResult
 
 from gateway import exact_json
 from gateway.access.identity import API_KEY_REALM, Identity
@@ -20,17 +18,11 @@ _ROLE_CLAIMS: Final = ("roles", "groups", "cognito:groups")
 """Claims that contain roles in tokens of Microsoft Entra ID, Okta and Amazon Cognito, in this order."""
 
 
-@lru_cache(maxsize=64)
-def compile_claim(expression: str) -> ParsedResult:
-    """Compile the expression of `roles.claim`. Raise JMESPathError if it is not valid."""
-    return jmespath.compile(expression)
-
-
 def roles_of(claims: JsonObject, entry: OAuth) -> tuple[str, ...]:
     """Return the roles and groups of a caller from `roles.claim`, or from well-known claims."""
     if entry.roles is not None and entry.roles.claim is not None:
         try:
-            claim = compile_claim(entry.roles.claim).search(claims)
+            claim = jmespath.search(entry.roles.claim, claims)
             return tuple(claim.split() if isinstance(claim, str) else strings_of(claim))
         except JMESPathError:  # a function that does not accept the type of this claim
             return ()

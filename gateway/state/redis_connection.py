@@ -12,7 +12,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Final, Self, TypeVar
 
 import structlog
@@ -165,8 +164,9 @@ class RedisConnection:
     async def _evaluate(self, script: str, keys: Sequence[str], values: Sequence[str | bytes | float]) -> Json:
         from redis.exceptions import NoScriptError  # noqa: PLC0415 - optional dependency
 
+        digest = hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
         try:
-            return await self._client.execute_command("EVALSHA", _digest(script), len(keys), *keys, *values)
+            return await self._client.execute_command("EVALSHA", digest, len(keys), *keys, *values)
         # Scripts are lost after a restart or failover (https://redis.io/docs/latest/commands/evalsha).
         except NoScriptError:
             return await self._client.execute_command("EVAL", script, len(keys), *keys, *values)
@@ -199,7 +199,7 @@ class RedisConnection:
     def _note_unavailable(self, error: Exception) -> None:
         name = type(error).__name__
         self.faults[name] = self.faults.get(name, 0) + 1
-        reason = _reason(error)
+        reason = "no response" if isinstance(error, TimeoutError) else str(error) or name
         if self.unavailable_since is None:
             # Do not run callbacks before `open`, because their owners cannot handle messages yet.
             self._must_run_callbacks = self._has_run_callbacks or self._must_run_callbacks
@@ -259,18 +259,9 @@ class RedisConnection:
                 log.exception("a component failed after the store returned")
 
 
-@lru_cache(maxsize=64)
-def _digest(script: str) -> str:
-    return hashlib.sha1(script.encode(), usedforsecurity=False).hexdigest()
-
-
 def _is_fault(error: Exception) -> bool:
     """Return whether an error is caused by the store or the connection, not by a command."""
     from redis.exceptions import ResponseError  # noqa: PLC0415 - optional dependency
 
     # redis-py raises subclasses of ResponseError (ReadOnlyError, NoPermissionError, …) if a server refuses to work.
     return type(error) is not ResponseError or str(error).partition(" ")[0] in _REFUSALS
-
-
-def _reason(error: Exception) -> str:
-    return "no response" if isinstance(error, TimeoutError) else str(error) or type(error).__name__

@@ -215,8 +215,8 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 74_773,
-    "files": 453,
+    "lines": 74_710,
+    "files": 452,
     "classes": 729,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

@@ -24,7 +24,6 @@ import yaml
 
 from gateway.config.core_schema import scalar
 from gateway.config.reading.nodes import (
-    CompositionError,
     Diagnostic,
     Invalid,
     MapItem,
@@ -34,7 +33,7 @@ from gateway.config.reading.nodes import (
     Scalar,
     Sequence,
 )
-from gateway.config.reading.source_file import LINE_BREAK, SourceFile, has_surrogate
+from gateway.config.reading.source_file import LINE_BREAK, SourceFile, UnreadableError, has_surrogate
 from gateway.json_types import DocumentPath
 
 _ADVICE: Final = (
@@ -112,8 +111,9 @@ def compose(  # noqa: PLR0913 - options that differ between kinds of files
     )
     try:
         return composer.document(), composer.diagnostics
-    except CompositionError:
-        return None, composer.diagnostics
+    except UnreadableError as error:
+        fatal = Diagnostic(message=str(error), place=Place(source, error.line, error.column))
+        return None, [*composer.diagnostics, fatal]
 
 
 class _Composer(msgspec.Struct):
@@ -139,7 +139,7 @@ class _Composer(msgspec.Struct):
         """Return the root node, or None if the document is empty.
 
         Raises:
-            CompositionError: a fatal error has been reported.
+            UnreadableError: the text is not YAML, or exceeds a limit.
         """
         if (found := _NOT_PRINTABLE.search(self.text)) is not None:
             lines = LINE_BREAK.split(self.text[: found.start()])
@@ -334,8 +334,7 @@ class _Composer(msgspec.Struct):
         self.diagnostics.append(Diagnostic(message=message, path=path, place=place))
 
     def _give_up(self, message: str, place: Place) -> NoReturn:
-        self.diagnostics.append(Diagnostic(message=message, place=place))
-        raise CompositionError
+        raise UnreadableError(message, line=place.line, column=place.column)
 
 
 def _short(place: Place) -> str:

@@ -12,7 +12,6 @@ import orjson
 
 from gateway.config.reading.composer import MAX_DEPTH
 from gateway.config.reading.nodes import (
-    CompositionError,
     Diagnostic,
     MapItem,
     Mapping,
@@ -21,7 +20,7 @@ from gateway.config.reading.nodes import (
     Scalar,
     Sequence,
 )
-from gateway.config.reading.source_file import LINE_BREAK, SourceFile
+from gateway.config.reading.source_file import LINE_BREAK, SourceFile, UnreadableError
 
 # Editors on Windows can write U+FEFF at the start of a file.
 _SKIPPED: Final = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\r\n]*|/\*.*?\*/)*", re.DOTALL)
@@ -36,8 +35,9 @@ def compose_json(source: SourceFile) -> tuple[Node | None, list[Diagnostic]]:
     composer = _Composer(source)
     try:
         return composer.document(), composer.diagnostics
-    except CompositionError:
-        return None, composer.diagnostics
+    except UnreadableError as error:
+        fatal = Diagnostic(message=str(error), place=Place(source, error.line, error.column))
+        return None, [*composer.diagnostics, fatal]
 
 
 class _Composer:
@@ -53,7 +53,7 @@ class _Composer:
         """Return the root, or None for an empty file.
 
         Raises:
-            CompositionError: the text is not JSON.
+            UnreadableError: the text is not JSON.
         """
         if not self._next():
             return None
@@ -139,5 +139,5 @@ class _Composer:
         return Place(self._source, line, self._position - self._lines[line - 1] + 1)
 
     def _give_up(self, message: str) -> NoReturn:
-        self.diagnostics.append(Diagnostic(message=f"JSON syntax: {message}", place=self._place()))
-        raise CompositionError
+        place = self._place()
+        raise UnreadableError(f"JSON syntax: {message}", line=place.line, column=place.column)

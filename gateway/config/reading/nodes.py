@@ -66,10 +66,6 @@ class Diagnostic(msgspec.Struct, frozen=True, kw_only=True):
     severity: Severity = Severity.ERROR
 
 
-class CompositionError(Exception):
-    """Raised to stop reading a file after a fatal error, which has already been reported."""
-
-
 def place_of(entry: MapItem | None, node: Node) -> Place:
     """Return the position of a value, or the position of its key if the value is empty or starts on the next line."""
     if entry is not None and (entry.is_empty or not (isinstance(node, Scalar) or node.is_flow)):

@@ -308,7 +308,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     # Load tasks before clients connect, because clients that reconnect at once must find their tasks.
     await dispatcher.tasks.load()
     if isinstance(task_store, RedisTaskStore):
-        await stack.enter_async_context(Leases(dispatcher.tasks, task_store, told=dispatcher.task_changed))
+        await stack.enter_async_context(Leases(dispatcher.tasks, task_store, task_changed=dispatcher.task_changed))
     # Push the reloader last, so that it closes first and no reload starts during the shutdown.
     stack.push_async_callback(reloader.close)
     return Core(

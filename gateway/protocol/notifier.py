@@ -57,16 +57,16 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     scopes: Scopes
     view: str | None
     outbox: Outbox
-    told_of_tasks: dict[str, tuple[int, float]] = msgspec.field(default_factory=dict)
+    sent_task_stamps: dict[str, tuple[int, float]] = msgspec.field(default_factory=dict)
     """By task id: the version and update time of the newest state that was queued."""
 
     def tell_task(self, task: Task, state: JsonObject) -> None:
         """Queue the state of a task (a `DetailedTask`), and replace an older queued state of the task."""
         # Ignore older states, because a change may arrive while an older state is read from the store.
         stamp = (task.version, task.updated)
-        if stamp < self.told_of_tasks.get(task.id, stamp):
+        if stamp < self.sent_task_stamps.get(task.id, stamp):
             return
-        self.told_of_tasks[task.id] = stamp
+        self.sent_task_stamps[task.id] = stamp
         message = {"jsonrpc": jsonrpc.VERSION, "method": _TASK, "params": state}
         self.outbox.put(f"{_TASK} {task.id}", message, is_state=True)
 
@@ -143,19 +143,19 @@ class ChangeNotifier:
         if self._agreement is not None:
             await self._agreement.wait()
 
-    def restore_session(self, session: Session, *, told: Mapping[str, str]) -> None:
-        """Add a session of another process, and announce the lists whose fingerprints differ from `told`.
+    def restore_session(self, session: Session, *, known: Mapping[str, str]) -> None:
+        """Add a session of another process, and announce the lists whose fingerprints differ from `known`.
 
         If the session has subscriptions, always announce `resources`, because the client may have missed updates.
         """
         self.add_session(session)
         offered = self._parts.of(self._store.current, session.identity.scopes, view=session.view)
         for kind in _LIST_CHANGED:
-            is_stale = told.get(kind) != offered.fingerprints.get(kind)
+            is_stale = known.get(kind) != offered.fingerprints.get(kind)
             if is_stale or (kind == "resources" and session.subscriptions):
                 _announce(kind, [session])
 
-    def told(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
+    def known_fingerprints(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
         """Return the fingerprints of the lists that the client has. Use `before` if a list's notification is queued."""
         catalog = self._store.current
         if session.view is not None and session.view not in catalog.views:

@@ -121,10 +121,10 @@ def _revisions(kind: str) -> list[Json]:
 
 def _key_header(endpoint: PublicEndpoint) -> JsonObject:
     secret = {"isRequired": not endpoint.takes_tokens, "isSecret": True}
-    told = "An API key of this server" + (", unless the client signs in with OAuth" * endpoint.takes_tokens)
+    description = "An API key of this server" + (", unless the client signs in with OAuth" * endpoint.takes_tokens)
     return {
         "name": "Authorization",
-        "description": told,
+        "description": description,
         **secret,
         "value": "Bearer {api_key}",
         "variables": {"api_key": {"description": "The API key", **secret}},

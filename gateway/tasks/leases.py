@@ -27,11 +27,11 @@ _MARGIN_SECONDS: Final = 2.0
 
 
 class Leases:
-    def __init__(self, runner: TaskRunner, store: RedisTaskStore, *, told: Callable[[Task], None]) -> None:
-        """Create a lease keeper. `told` is called with each task that another process has changed."""
+    def __init__(self, runner: TaskRunner, store: RedisTaskStore, *, task_changed: Callable[[Task], None]) -> None:
+        """Create a lease keeper. `task_changed` is called with each task that another process has changed."""
         self._runner: Final = runner
         self._store: Final = store
-        self._told: Final = told
+        self._task_changed: Final = task_changed
         self._renewed_at: dict[str, float] = {}
         """The time of the last renewal by task id, on the event loop's clock."""
         self._said: dict[str, str] = {}
@@ -112,4 +112,4 @@ class Leases:
         if task is None or task.is_finished or (task.runner != self._runner.id and self._runner.is_running(task_id)):
             self._runner.lose(task_id, is_over=task is None or task.is_finished)
         if task is not None:
-            self._told(task)
+            self._task_changed(task)

@@ -58,10 +58,13 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, listen: Listen, limits: Limits) -> Self:
         return cls(
             sessions=ResourceQuota(
-                limits.sessions, noun="sessions", default=_MAX_COUNT, is_written="sessions" in limits.model_fields_set
+                limits.sessions,
+                noun="sessions",
+                default=_MAX_COUNT,
+                is_configured="sessions" in limits.model_fields_set,
             ),
             streams=ResourceQuota(
-                limits.streams, noun="streams", default=_MAX_COUNT, is_written="streams" in limits.model_fields_set
+                limits.streams, noun="streams", default=_MAX_COUNT, is_configured="streams" in limits.model_fields_set
             ),
             requests=RequestLimits(
                 max_body=listen.max_body,

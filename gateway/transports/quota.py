@@ -88,16 +88,16 @@ class Usage:
 class ResourceQuota(Usage):
     """Limits the number of sessions, streams or connections by refusing new ones."""
 
-    def __init__(self, shares: Quota, *, noun: str, default: int, is_written: bool = False) -> None:
+    def __init__(self, shares: Quota, *, noun: str, default: int, is_configured: bool = False) -> None:
         """`noun` is the quota's key under `limits`, and `default` is the total if the key is not set.
 
-        `is_written` means that the key is set. Such a quota applies to all replicas together, the default per process.
+        A configured quota (`is_configured`) applies to all replicas together, and the default to each process.
         """
         in_all = shares.in_all or default
         super().__init__(per_caller=shares.per_caller or max(in_all // 2, min(in_all, _SMALL)), in_all=in_all)
-        self.is_share_unsaid: Final = shares.per_caller is None
+        self.has_default_share: Final = shares.per_caller is None
         """Whether the configuration does not set a limit per caller."""
-        self.is_written: Final = is_written
+        self.is_configured: Final = is_configured
         self.refusals: Final[deque[tuple[float, str]]] = deque(maxlen=_REMEMBERED_REFUSALS)
         """The Unix times and callers of the last refusals."""
         self._noun: Final = noun
@@ -131,7 +131,7 @@ class ResourceQuota(Usage):
 
     def share(self, store: RedisSemaphores) -> None:
         """Count a configured quota across all replicas."""
-        if self.is_written:
+        if self.is_configured:
             self.store = store
             self._shared = Semaphores(self._noun, store=store), Semaphores(f"all {self._noun}", store=store)
 

@@ -32,7 +32,7 @@ class Worker:
         self.begun: Final[list[str]] = []
         self.told: Final[list[TaskStatus]] = []
         self.release: Final = asyncio.Event()
-        self.leases: Final = Leases(self.runner, self.store, told=lambda task: self.told.append(task.status))
+        self.leases: Final = Leases(self.runner, self.store, task_changed=lambda task: self.told.append(task.status))
 
     async def work(self, run: TaskRun) -> Ending:
         self.begun.append(run.task.id)

@@ -57,13 +57,13 @@ class CallActivity:
     def has_sent(self) -> bool:
         return self._queue is not None
 
-    def note_wait(self, cause: str, since: float) -> None:
+    def record_wait(self, cause: str, since: float) -> None:
         """Record a wait from `since` (on the event loop's clock) until now. `cause` is the reason for the wait."""
         seconds = asyncio.get_running_loop().time() - since
         if seconds >= _SHORTEST_WAIT_SECONDS and len(self.waits) < _MAX_NOTED:
             self.waits = (*self.waits, Wait(cause, seconds))
 
-    def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
+    def record_progress(self, progress: float, total: float | None, message: str | None) -> None:
         report = ProgressReport(time.time(), progress, total, message and message[:_MAX_MESSAGE_LENGTH])
         self.reports = (*self.reports[1 - _MAX_NOTED :], report)
 
@@ -118,7 +118,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
         return self.progress is not None
 
     @property
-    def brings_answers(self) -> bool:
+    def has_input_responses(self) -> bool:
         """Whether a modern client has retried the call with responses to input requests."""
         return self.session is None and ("inputResponses" in self.params or "requestState" in self.params)
 

@@ -101,7 +101,7 @@ class Run(msgspec.Struct, eq=False):
         """Count the run against the rate limit. Raise OverLimitError if the primitive was called too often."""
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=self._rate_key)
-        if not self.is_completion and self.outer is None and self.call.brings_answers:
+        if not self.is_completion and self.outer is None and self.call.has_input_responses:
             await claim_answers(self.primitive, self.call)
             self.open_requester()
         return self
@@ -174,7 +174,7 @@ class Run(msgspec.Struct, eq=False):
                 of_all=limits.of_all,
             )
         finally:
-            call.activity.note_wait("concurrency", self._began)
+            call.activity.record_wait("concurrency", self._began)
 
     @property
     def deadline(self) -> Deadline:
@@ -259,7 +259,7 @@ class Run(msgspec.Struct, eq=False):
         if self.is_over:
             return _nothing()
         masked = None if message is None else self.call.catalog.sanitizer.text(valid_text(message))
-        self.call.activity.note_progress(value, total, masked)
+        self.call.activity.record_progress(value, total, masked)
         if self.call.progress is None:
             return _nothing()
         if self.call.activity.queue.is_full:  # before `report`, which delays repetitions
@@ -397,7 +397,7 @@ class Run(msgspec.Struct, eq=False):
     @property
     def suspension(self) -> Suspension:
         if self._suspension is None:
-            waited = partial(self.call.activity.note_wait, "answer")
+            waited = partial(self.call.activity.record_wait, "answer")
             self._suspension = RunSuspension(self.deadline, self.permit, waited=waited)
         return self._suspension if self.outer is None else partial(both, self.outer.suspension, self._suspension)
 

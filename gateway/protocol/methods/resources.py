@@ -24,7 +24,7 @@ async def read_resource(call: Call) -> JsonObject:
 def _cache_hints(call: Call) -> dict[str, Json]:
     """Return cache hints. Forbid caching of stored outputs, and of contents that depend on the user's responses."""
     resource = call.target
-    if not isinstance(resource, Resource | ResourceTemplate) or call.brings_answers:
+    if not isinstance(resource, Resource | ResourceTemplate) or call.has_input_responses:
         return results.cache_hints(timedelta(0), is_shared=False)
     return results.cache_hints(
         resource.cache_ttl or timedelta(0), is_shared=resource.is_shared and not resource.access.scopes

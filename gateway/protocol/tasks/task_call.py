@@ -170,7 +170,7 @@ class TaskCall:
     async def answer(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
         """Return a task or a result. For the exceptions, see the function `answer` of this module."""
         try:
-            if not rules.is_required or rules.asks_before or call.brings_answers:
+            if not rules.is_required or rules.asks_before or call.has_input_responses:
                 return await self._run_then_store(task_id, call, rules, arguments)
             task = self._record(task_id, call, rules)
             # Set this before the write, because a cancelled write may have succeeded.

@@ -50,7 +50,7 @@ class TaskRequester(MrtrRequester):
         if self._asks_before(where):
             await super()._ask(questions, pause, proven=proven, where=where)
         else:
-            await self.open(questions, beside=self._inside)
+            await self.open(questions, open_questions=self._inside)
             raise AwaitingInput
 
     @property

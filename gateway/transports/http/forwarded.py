@@ -88,12 +88,12 @@ class TrustedProxies:
             return ClientEndpoint(
                 address=address, scheme=scheme, host=host, prefix=self.prefix, public_url=self._public_url
             )
-        told = self._believed(address, [tuple(fields.getall(name, ())) for name in _NAMES])
+        believed = self._believed(address, [tuple(fields.getall(name, ())) for name in _NAMES])
         return ClientEndpoint(
-            address=told.address or address,
-            scheme=told.scheme or scheme,
-            host=told.host or host,
-            prefix=(told.prefix or "") if self._public_prefix is None else self._public_prefix,
+            address=believed.address or address,
+            scheme=believed.scheme or scheme,
+            host=believed.host or host,
+            prefix=(believed.prefix or "") if self._public_prefix is None else self._public_prefix,
             public_url=self._public_url,
         )
 

@@ -55,7 +55,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     def caller_behind(self, peer: object) -> str:
         """Return the caller that the connection counts for. Loopback has no limit by default: it can be a proxy."""
         address = str(peer[0]) if isinstance(peer, tuple) else ""
-        if self.quota.is_share_unsaid and is_loopback_address(address):
+        if self.quota.has_default_share and is_loopback_address(address):
             return ""
         return network_of(address)
 

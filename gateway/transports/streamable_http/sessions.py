@@ -79,7 +79,7 @@ class Sessions:
             None if self.replica is None else EventCopies(self.replica, max_events=replay.stream_events, age=replay.age)
         )
         """The copies of events for other replicas, or None for a single process."""
-        self._count: Final = self.replica.sessions if self.replica is not None and quota.is_written else None
+        self._count: Final = self.replica.sessions if self.replica is not None and quota.is_configured else None
         if self._count is not None:
             quota.count_in(self._count)
         self._counting: Final = BackgroundTasks()
@@ -290,7 +290,7 @@ class Sessions:
         session.rename(session_id)
         live = self._keep(session, claims.nonce, caller=caller.rate_limit_key)
         live.note_saved(record)
-        self._dispatcher.notifier.restore_session(session, told={} if record is None else record.lists)
+        self._dispatcher.notifier.restore_session(session, known={} if record is None else record.lists)
         self.restored += 1
         return live
 
@@ -322,7 +322,7 @@ class Sessions:
         session, before = live.session, live.saved
         # Before `initialized`, clients receive no notifications, so ignore earlier fingerprints.
         known = before.lists if before is not None and session.is_initialized else {}
-        lists = self._dispatcher.notifier.told(session, before=known)
+        lists = self._dispatcher.notifier.known_fingerprints(session, before=known)
         return live.record(expires=self._clock() + self._record_seconds - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
@@ -331,7 +331,7 @@ class Sessions:
         if saved is None or live.has_changed:
             return True
         used_until = self._clock() + self._record_seconds - live.idle_seconds
-        return used_until - saved.expires >= self._slack or saved.lists != self._dispatcher.notifier.told(
+        return used_until - saved.expires >= self._slack or saved.lists != self._dispatcher.notifier.known_fingerprints(
             live.session, before=saved.lists
         )
 

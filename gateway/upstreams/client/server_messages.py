@@ -94,8 +94,8 @@ class ServerMessages:
         elif (tell := known or announce) is not None:
             del self._elicitations[name]
             method = "notifications/elicitation/complete"
-            told = {"jsonrpc": jsonrpc.VERSION, "method": method, "params": {"elicitationId": name}}
-            tell(f"{method} {name}", told)
+            notification = {"jsonrpc": jsonrpc.VERSION, "method": method, "params": {"elicitationId": name}}
+            tell(f"{method} {name}", notification)
 
     def _notification(self, message: Notification, during: RequestId | None) -> None:
         params = message.params

@@ -50,7 +50,7 @@ class MrtrRequester(InputRequester):
                 self.answers[key] = self._responses[key]
                 del unanswered[key]
         if unanswered:
-            await self.open(unanswered, beside=self._open)
+            await self.open(unanswered, open_questions=self._open)
             raise AwaitingInput
 
     def result_with(self, questions: Mapping[str, InputRequest]) -> JsonObject:

@@ -93,17 +93,17 @@ class InputRequester(ABC):
         self._asked = asked
         return entered
 
-    async def open(self, questions: Mapping[str, InputRequest], *, beside: dict[str, InputRequest]) -> None:
-        """Check new requests and add them to `beside`, the open requests. Raise an error if a check fails."""
-        new = {key: question for key, question in questions.items() if key not in beside}
+    async def open(self, questions: Mapping[str, InputRequest], *, open_questions: dict[str, InputRequest]) -> None:
+        """Check new requests and add them to `open_questions`. Raise an error if a check fails."""
+        new = {key: question for key, question in questions.items() if key not in open_questions}
         check_capabilities(new, self.call.terms.capabilities, self.call.revision)
         new = {key: for_revision(question, self.call.revision) for key, question in new.items()}
-        beside.update(new)  # before the first await, so that concurrent requests are sent together
+        open_questions.update(new)  # before the first await, so that concurrent requests are sent together
         try:
             await self.charge(new)
         except ExecutionError:
             for key in new:
-                del beside[key]
+                del open_questions[key]
             raise
 
     async def charge(self, questions: Mapping[str, InputRequest]) -> None:

@@ -169,7 +169,10 @@ def _resources(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple
     for member, wire in _selected(
         entry, "resources", selection, {"uri": lists.resources, "uriTemplate": lists.templates}
     ):
-        if member == "uri" and not _is_absolute(wire["uri"], entry):
+        # Several clients refuse the whole list because of one URI without a scheme.
+        if member == "uri" and not ABSOLUTE.match(wire["uri"]):
+            what = f"the resource `{wire['uri']}` is not offered: its URI has no scheme, such as `file:`"
+            entry.warnings.append(((), what))
             continue
         remote, uri = wire[member], f"{entry.relay.uri_prefix}{wire[member]}"
         override = selection.override.get(remote, defaults_of(ResourceOverride))
@@ -262,14 +265,6 @@ def _warn_of_unmatched(entry: UpstreamEntry, kind: str, selection: _Selection, n
         if name not in names:
             what = f"the upstream has no {kind} named `{name}`"
             entry.warnings.append(((kind, "override", name), what))
-
-
-def _is_absolute(uri: str, entry: UpstreamEntry) -> bool:
-    # Several clients refuse the whole list because of one URI without a scheme.
-    if ABSOLUTE.match(uri):
-        return True
-    entry.warnings.append(((), f"the resource `{uri}` is not offered: its URI has no scheme, such as `file:`"))
-    return False
 
 
 def _is_too_long(name: str, entry: UpstreamEntry, kind: str) -> bool:

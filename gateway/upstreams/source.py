@@ -102,16 +102,19 @@ class UpstreamSource:
             if name in self._entries and self._entries[name].lists is server.lists:
                 server.is_served = True
         before = self.servers.copy()
-        self.servers.clear()
+        servers: dict[str, UpstreamServer] = {}
         new: list[UpstreamServer] = []
         for name, config in document.upstreams.items():
             known = before.get(name)
             if known is not None and known.is_for(config, document):
                 known.follow(config)
-                self.servers[name] = before.pop(name)
+                servers[name] = before.pop(name)
             elif (made := self._new_server(name, config, document, changed, before=known)) is not None:
-                self.servers[name] = made
+                servers[name] = made
                 new.append(made)
+        # Updated without a pause, because another thread reads `servers`.
+        self.servers.clear()
+        self.servers.update(servers)
         for server in before.values():
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:

@@ -278,7 +278,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         observers=[*observers, *access_log, call_metrics, audit],
         observers_of_all=[*([] if tracing is None else [tracing]), *recorders],
         interaction_observer=audit,
-        trace=untraced if tracing is None else tracing.trace,
+        trace=untraced if tracing is None else lambda _: tracing,
         tasks=task_store,
         clock=state.clock,
         events=events,

@@ -151,8 +151,7 @@ class EventEndpoint:
         calls = sorted((call for each in others for call in each["calls"]), key=lambda call: call[0])
         for number, call in calls:
             self._feed.publish_call(call, number)
-        self._feed.leave_out(sum(each["skipped"] for each in others))
-        self._feed.tell_left_out()
+        self._feed.tell_left_out(elsewhere=sum(each["skipped"] for each in others))
         self._status = _merged_status(self._own.status(), [each["status"] for each in others])
         self._feed.publish("status", self._status, is_state=True)
 

@@ -139,11 +139,9 @@ class EventFeed:
             if queue.wants_calls:
                 queue.put_call(number, event)
 
-    def leave_out(self, count: int) -> None:
-        self._left_out += count
-
-    def tell_left_out(self) -> None:
-        count, self._left_out = self._left_out, 0
+    def tell_left_out(self, *, elsewhere: int = 0) -> None:
+        """Tell the watchers how many calls were left out, including the calls of other workers (`elsewhere`)."""
+        count, self._left_out = self._left_out + elsewhere, 0
         for queue in self._queues if count else ():
             if queue.wants_calls:
                 queue.skip(count)

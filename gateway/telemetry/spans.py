@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import Token
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
 import structlog
 from opentelemetry import context as contexts
@@ -82,10 +82,6 @@ class Spans:
                 span.set_attribute("rpc.response.status_code", str(ending.error.code))
                 _fail(span, str(ending.error.code))
         span.end()
-
-    def trace(self, context: TraceContext | None) -> Self:  # noqa: ARG002 - the span that began with the call goes before
-        """Return this object as the trace of a call. Steps become children of the current span."""
-        return self
 
     @contextmanager
     def step(

@@ -190,7 +190,7 @@ class WriteQuota(Usage):
         super().__init__(per_caller=shares.per_caller, in_all=shares.in_all)
         self._waiting: Final = Usage(per_caller=shares.per_caller, in_all=shares.in_all)
         self._turns: Final[dict[str, deque[tuple[int, asyncio.Future[None]]]]] = {}
-        """The waiting responses by caller, each with its size and a future that completes when room is granted."""
+        """The waiting responses by caller, each with its size and a future that completes when capacity is granted."""
 
     def take(self, caller: str, size: int) -> bool:
         if caller in self._turns or not _has_room(self, caller, size):
@@ -199,7 +199,7 @@ class WriteQuota(Usage):
         return True
 
     async def wait(self, caller: str, size: int, *, seconds: float) -> bool:
-        """Wait for room and reserve `size` bytes. Return False after `seconds`, or if too many bytes already wait.
+        """Wait for capacity and reserve `size` bytes. Return False after `seconds`, or if too many bytes already wait.
 
         A size of 0 only waits for the caller's earlier responses.
         """
@@ -233,7 +233,7 @@ class WriteQuota(Usage):
         self._grant()
 
     def _grant(self) -> None:
-        """Grant room to each caller's first waiting response, if the response fits.
+        """Grant capacity to each caller's first waiting response, if the response fits.
 
         The caller's next response waits until the task of the granted response resumes and leaves the queue.
         """

@@ -65,7 +65,7 @@ async def test_writer_waits_for_a_slow_reader_without_blocking_the_loop(pipe: tu
 
     flooding = asyncio.create_task(flood())
     async with asyncio.timeout(10):
-        while writer.has_room:
+        while writer.has_capacity:
             await asyncio.sleep(0)
     assert written < 20
     flooding.cancel()
@@ -102,7 +102,7 @@ async def test_waiting_lines_are_not_copied(pipe: tuple[int, int]) -> None:
     try:
         waiting = [asyncio.create_task(writer.write(line)) for _ in range(50)]
         async with asyncio.timeout(10):
-            while writer.has_room:
+            while writer.has_capacity:
                 await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert tracemalloc.get_traced_memory()[1] < 3 * len(line)

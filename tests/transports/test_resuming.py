@@ -170,7 +170,7 @@ class TestIds:
         response = await client.call(tool="echo")
         assert response.content_type == "application/json"
         await response.read()
-        assert served.sessions.room.used == 0
+        assert served.sessions.replay_quota.used == 0
 
     @requirement("http/event-ids")
     async def test_stream_only_client_gets_event_ids(self, served: RunningServer) -> None:
@@ -321,7 +321,7 @@ class TestWrongIds:
         async with http_server(replay=ReplayBounds(age=timedelta(seconds=0.02))) as served:
             client = await Client.of(served)
             first, *_ = await rest(await client.call(tool="report"))
-            await eventually(lambda: served.sessions.room.used == 0)
+            await eventually(lambda: served.sessions.replay_quota.used == 0)
             with capture_logs() as logs:
                 async with client.get(after=first.id) as stream:
                     assert stream_of((await next_event(stream)).id) != stream_of(first.id)
@@ -381,7 +381,7 @@ class TestBounds:
                 response = await client.call(tool="flood")
                 await eventually(lambda: "slow reader dropped" in [entry["event"] for entry in logs])
                 assert not served.control.cancelled.is_set()
-                assert 0 < served.sessions.room.used <= bounds.stream_bytes
+                assert 0 < served.sessions.replay_quota.used <= bounds.stream_bytes
                 response.close()
         assert [entry["path"] for entry in logs if entry["event"] == "slow reader dropped"] == ["/mcp"]
 
@@ -412,7 +412,7 @@ class TestBounds:
                 await next_message(response)
                 await client.cut(response)
                 await client.orders("done")
-            await eventually(lambda: served.sessions.room.used == 0)
+            await eventually(lambda: served.sessions.replay_quota.used == 0)
             assert len(client.live.streams) == 0
             await eventually(
                 lambda: not {task for task in asyncio.all_tasks() - before if "request of" in task.get_name()}
@@ -431,7 +431,7 @@ class TestBounds:
             for ended in (direct, resumed):
                 assert "The session ended" in (await rest(ended))[-1].message["error"]["message"]
             assert all(not event.fields["data"] for event in await rest(stream))
-        assert served.sessions.room.used == 0
+        assert served.sessions.replay_quota.used == 0
         answer = await served.send(None, {**client.headers, "Last-Event-ID": first.id}, method="GET")
         assert answer.status == 404
 

@@ -61,9 +61,9 @@ async def test_find_returns_only_the_events_after_an_event() -> None:
 
 
 async def test_stream_of_another_process_continues_unless_its_response_is_lost() -> None:
-    room = ReplayQuota(ReplayBounds())
-    before = EventStore(room, sends_priming_event=True, process="before")
-    now = EventStore(room, sends_priming_event=True, process="now")
+    quota = ReplayQuota(ReplayBounds())
+    before = EventStore(quota, sends_priming_event=True, process="before")
+    now = EventStore(quota, sends_priming_event=True, process="now")
 
     def primed(request_id: str | int | None) -> str:
         return stream_of(before, request_id).preamble().decode().partition("\n")[0].removeprefix("id: ")
@@ -77,8 +77,8 @@ async def test_stream_of_another_process_continues_unless_its_response_is_lost()
 
 
 async def test_unknown_event_id_is_rejected() -> None:
-    room = ReplayQuota(ReplayBounds())
-    kept, others = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
+    quota = ReplayQuota(ReplayBounds())
+    kept, others = EventStore(quota, sends_priming_event=True), EventStore(quota, sends_priming_event=True)
     mine, foreign = said_on(kept, b"a"), said_on(others, b"secret")
     to_come = f"p-{mine.number + 1:x}-0"
     for event_id in (
@@ -119,9 +119,9 @@ async def test_full_stream_keeps_its_newest_events_and_warns_once() -> None:
 
 
 async def test_event_over_the_limit_is_not_stored() -> None:
-    room = ReplayQuota(ReplayBounds(stream_bytes=10))
-    stream = said_on(EventStore(room, sends_priming_event=True), b"x" * 11)
-    assert (stream.after(0), room.used) == ([], 0)
+    quota = ReplayQuota(ReplayBounds(stream_bytes=10))
+    stream = said_on(EventStore(quota, sends_priming_event=True), b"x" * 11)
+    assert (stream.after(0), quota.used) == ([], 0)
 
 
 async def test_session_over_its_limit_drops_finished_streams_first() -> None:
@@ -139,45 +139,45 @@ async def test_session_over_its_limit_drops_finished_streams_first() -> None:
 
 
 async def test_total_limit_drops_the_events_of_the_oldest_streams_first() -> None:
-    room = ReplayQuota(ReplayBounds(total_bytes=40))
-    first, second = EventStore(room, sends_priming_event=True), EventStore(room, sends_priming_event=True)
+    quota = ReplayQuota(ReplayBounds(total_bytes=40))
+    first, second = EventStore(quota, sends_priming_event=True), EventStore(quota, sends_priming_event=True)
     early = said_on(first, b"a" * 20, b"b" * 10)
     late = said_on(second, b"c" * 10)
     said_on(second, b"d" * 10, stream=late)
     assert await found(first, at(early, 0)) == [b"b" * 10]
     assert await found(second, at(late, 0)) == [b"c" * 10, b"d" * 10]
-    assert (room.used, len(room.streams)) == (30, 2)
+    assert (quota.used, len(quota.streams)) == (30, 2)
     first.close()
-    assert (room.used, len(room.streams)) == (20, 1)
+    assert (quota.used, len(quota.streams)) == (20, 1)
 
 
 async def test_abandoned_sessions_stay_within_the_total_limit() -> None:
-    room = ReplayQuota(ReplayBounds())
-    stores = [EventStore(room, sends_priming_event=True) for _ in range(200)]
+    quota = ReplayQuota(ReplayBounds())
+    stores = [EventStore(quota, sends_priming_event=True) for _ in range(200)]
     for each in stores:
         said_on(each, *[b"x" * 60_000] * 10)
-        assert room.used <= 64 * 2**20
+        assert quota.used <= 64 * 2**20
     for each in stores:
         each.close()
-    assert (room.used, room.streams) == (0, {})
+    assert (quota.used, quota.streams) == (0, {})
 
 
 async def test_expired_events_are_forgotten_with_their_stream() -> None:
-    room = ReplayQuota(ReplayBounds(age=timedelta()))
-    kept = EventStore(room, sends_priming_event=True)
+    quota = ReplayQuota(ReplayBounds(age=timedelta()))
+    kept = EventStore(quota, sends_priming_event=True)
     stream = said_on(kept, b"a", b"b")
     assert len(kept) == 1
     assert await found(kept, at(stream, 1)) == "nothing"
-    assert (len(kept), room.used) == (0, 0)
+    assert (len(kept), quota.used) == (0, 0)
 
 
 async def test_ended_session_has_no_events() -> None:
-    room = ReplayQuota(ReplayBounds())
-    kept = EventStore(room, sends_priming_event=True)
+    quota = ReplayQuota(ReplayBounds())
+    kept = EventStore(quota, sends_priming_event=True)
     stream = said_on(kept, b"a")
     kept.close()
     said_on(kept, b"b", stream=stream)
-    assert (len(kept), room.used, stream.after(0)) == (0, 0, [])
+    assert (len(kept), quota.used, stream.after(0)) == (0, 0, [])
 
 
 async def test_failing_event_copies_are_logged_once() -> None:

@@ -129,7 +129,7 @@ class EventCopies:
 
     def _put(self, key: str, entry: str, content: bytes) -> None:
         if self._size > MAX_WAITING_BYTES:
-            # Warn once until there is room again.
+            # Warn once until there is capacity again.
             if not self._has_dropped:
                 log.warning("events not copied: the store does not accept them", waiting_bytes=self._size)
             self._has_dropped = True

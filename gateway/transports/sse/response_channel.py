@@ -38,7 +38,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-cache, no-transform",  # Also disables compression, which would delay events.
     "X-Accel-Buffering": "no",  # nginx would buffer events.
 }
-_NO_ROOM: Final = replace(
+_QUOTA_REACHED: Final = replace(
     results.error_reply(
         RpcError(ErrorCode.INTERNAL_ERROR, "Too many response bytes are waiting to be read (limits.unread)"),
         request_id=None,
@@ -217,10 +217,10 @@ class ResponseChannel:
             return
         self._waiting += 1
         try:
-            has_room = await quota.wait(caller, size, seconds=self._limits.write_timeout)
+            is_granted = await quota.wait(caller, size, seconds=self._limits.write_timeout)
         finally:
             self._waiting -= 1
-        if not has_room:
+        if not is_granted:
             _drop_reader(self._request.raw)
 
     def _beat_in(self, seconds: float) -> None:
@@ -274,7 +274,7 @@ async def send_reply(
     # Reserve quota before the head is written, so that a refusal can have a different status.
     if not quota.take(caller, len(body)) and not await quota.wait(caller, len(body), seconds=limits.write_timeout):
         log.warning("response refused", why="its caller reads too slowly", peer=raw.remote)
-        return whole_response(_NO_ROOM, headers=headers)
+        return whole_response(_QUOTA_REACHED, headers=headers)
     try:
         response = web.StreamResponse(status=reply.status, headers=response_fields(reply, headers))
         response.content_length = len(body)

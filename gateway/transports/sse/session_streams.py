@@ -254,7 +254,7 @@ class ReplayQuota:
     def add(self, size: int) -> None:
         self.used += size
 
-    def make_room(self) -> None:
+    def evict(self) -> None:
         """Drop events until an eighth of the total is free, starting with the stream whose last event is oldest."""
         if not self._has_dropped:  # Warn only once, because later events exceed the limit too.
             self._has_dropped = True
@@ -277,7 +277,7 @@ class EventStore:
 
     def __init__(
         self,
-        room: ReplayQuota,
+        quota: ReplayQuota,
         *,
         sends_priming_event: bool,
         process: str = "p",
@@ -287,7 +287,7 @@ class EventStore:
         """Create the event store of one session.
 
         Args:
-            room: The quota that all sessions share.
+            quota: The quota that all sessions share.
             sends_priming_event: True since 2025-11-25. Older clients fail on events without data.
             process: Identifies this run of the process.
             nonce: Identifies the session.
@@ -298,7 +298,7 @@ class EventStore:
         self._nonce: Final = nonce
         self.process: Final = process
         self.sends_priming_event: Final = sends_priming_event
-        self._room: Final = room
+        self._quota: Final = quota
         self._first: Final = secrets.randbits(_FIRST_NUMBER_BITS)
         self._next = self._first
         self._streams: Final[dict[int, SessionStream]] = {}
@@ -340,26 +340,26 @@ class EventStore:
         return Cursor(stream, after)
 
     def fits(self, frame: bytes) -> bool:
-        return len(frame) <= self._room.bounds.stream_bytes
+        return len(frame) <= self._quota.bounds.stream_bytes
 
     def keep(self, stream: SessionStream, frame: bytes) -> None:
         if self._is_closed:
             return
         if self._copies is not None:
             self._copies.write(self._nonce, stream.number, stream.last, frame)
-        self._room.streams.pop(stream, None)  # moves the stream to the end
-        self._room.streams[stream] = None
+        self._quota.streams.pop(stream, None)  # moves the stream to the end
+        self._quota.streams[stream] = None
         self._streams[stream.number] = stream  # The stream can have been discarded while a client resumed it.
         stream.keep(frame)
         self._count(len(frame), events=1)
-        bounds = self._room.bounds
+        bounds = self._quota.bounds
         while stream.size > bounds.stream_bytes or len(stream.frames or ()) > bounds.stream_events:
             self._drop_oldest(stream)
         while stream.frames and (self._size > bounds.session_bytes or self._events > bounds.session_events):
             others = (other for other in self._streams.values() if other.is_at_rest and other is not stream)
             self._drop_oldest(next(others, stream))
-        if self._room.used > bounds.total_bytes:
-            self._room.make_room()
+        if self._quota.used > bounds.total_bytes:
+            self._quota.evict()
 
     def abort_connection(self, number: int) -> bool:
         """Abort a stream's connection, because another process resumes it. Return whether more events will follow."""
@@ -380,7 +380,7 @@ class EventStore:
             self._streams.pop(stream.number, None)
 
     def expire(self) -> None:
-        oldest = self.loop.time() - self._room.bounds.age.total_seconds()
+        oldest = self.loop.time() - self._quota.bounds.age.total_seconds()
         # Iterate over a copy, because streams without events are removed.
         for stream in list(self._streams.values()):
             while stream.frames and stream.frames[0][0] <= oldest:
@@ -396,7 +396,7 @@ class EventStore:
 
     def note_forgotten(self, stream: SessionStream, size: int) -> None:
         if not stream.frames:
-            del self._room.streams[stream]
+            del self._quota.streams[stream]
         self._count(-size, events=-1)
         self.discard_if_done(stream)
 
@@ -409,7 +409,7 @@ class EventStore:
     def _count(self, size: int, *, events: int) -> None:
         self._size += size
         self._events += events
-        self._room.add(size)
+        self._quota.add(size)
 
 
 def _carried(request_id: RequestId) -> bytes:

@@ -43,14 +43,14 @@ class LineWriter:
         self.gone: Final = asyncio.Event()
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return self._has_room.is_set()
 
     async def wait_for_room(self) -> None:
         await self._has_room.wait()
 
     async def write(self, line: bytes) -> bool:
-        """Write a line when there is room. Do nothing if the reader has disconnected.
+        """Write a line when there is capacity. Do nothing if the reader has disconnected.
 
         Returns:
             False if the line was dropped because too many bytes wait and the reader reads nothing. Small lines are
@@ -59,7 +59,7 @@ class LineWriter:
         size = len(line) if len(line) > EXEMPT_BYTES else 0
         self._waiting_bytes += size
         try:
-            # Other waiting tasks can fill the room first.
+            # Other waiting tasks can use the capacity first.
             while not self._has_room.is_set():
                 if not size or self._waiting_bytes <= self._max_waiting:
                     await self._has_room.wait()
@@ -84,7 +84,7 @@ class LineWriter:
         self._mark_gone()
 
     async def _is_stalled(self) -> bool:
-        """Wait for room in the pipe. Return True if the reader has read nothing since the wait began."""
+        """Wait for capacity in the pipe. Return True if the reader has read nothing since the wait began."""
         written = self.written
         with suppress(TimeoutError):
             async with asyncio.timeout(STANDSTILL_SECONDS):

@@ -152,7 +152,7 @@ class Stdio:
 
     @property
     def _has_room(self) -> bool:
-        return self._writer.has_room and self._channel.in_flight < MAX_IN_FLIGHT
+        return self._writer.has_capacity and self._channel.in_flight < MAX_IN_FLIGHT
 
     async def _wait_for_room(self) -> None:
         while not self._has_room:
@@ -165,7 +165,7 @@ class Stdio:
                 return
 
     async def _wait_for_change(self) -> None:
-        if not self._writer.has_room:
+        if not self._writer.has_capacity:
             await self._writer.wait_for_room()
         else:
             # No await since `in_flight` was read, so no event is missed.

@@ -67,7 +67,7 @@ class Sessions:
         persistence: SessionPersistence,
     ) -> None:
         self.quota: Final = quota
-        self.room: Final = ReplayQuota(replay)
+        self.replay_quota: Final = ReplayQuota(replay)
         self.ttl: Final = ttl
         self.restored = 0
         self._dispatcher: Final = dispatcher
@@ -257,7 +257,7 @@ class Sessions:
 
     def _streams_of(self, session: Session, nonce: str) -> EventStore:
         return EventStore(
-            self.room,
+            self.replay_quota,
             sends_priming_event=has_priming_events(session.revision),
             process=self._process,
             nonce=nonce,
@@ -368,7 +368,7 @@ class Sessions:
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()
         # Sessions outlive their TTL by at most a quarter of the TTL.
-        pause = min(self._slack, self.room.bounds.age.total_seconds() / 4, _MAX_SWEEP_SECONDS)
+        pause = min(self._slack, self.replay_quota.bounds.age.total_seconds() / 4, _MAX_SWEEP_SECONDS)
         while True:
             await asyncio.sleep(pause)
             for live in self._live.values():

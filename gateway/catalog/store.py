@@ -59,20 +59,12 @@ class CatalogStore:
                 log.exception("catalog subscriber raised", generation=new.generation)
 
     def disable(self, kind: ListKind, name: str) -> None:
-        """Hide a primitive until it is enabled, even across reloads.
-
-        Raises:
-            ExecutionError: the file does not define the primitive.
-        """
+        """Hide a primitive until it is enabled, even across reloads. Raise ExecutionError if there is no definition."""
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled | {(kind, name)})
 
     def enable(self, kind: ListKind, name: str) -> None:
-        """Show a disabled primitive again.
-
-        Raises:
-            ExecutionError: the file does not define the primitive.
-        """
+        """Show a disabled primitive again. Raise ExecutionError if there is no definition."""
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled - {(kind, name)})
 

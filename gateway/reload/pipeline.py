@@ -156,11 +156,7 @@ class ReloadPipeline:
         await self._thread.stop()
 
     async def load_and_compile(self) -> Candidate:
-        """Load and compile the files in the thread, then start new plugins.
-
-        Raises:
-            ConfigError: The files cannot be served.
-        """
+        """Load and compile the files in the thread, then start new plugins. Raise ConfigError for invalid files."""
         generation, served = self.store.current.generation + 1, self.served
         try:
             candidate = await self._in_thread(lambda: self.compile(self.load(), generation=generation, served=served))
@@ -179,11 +175,7 @@ class ReloadPipeline:
         return await self._in_thread(lambda: look(self._load()))
 
     def load(self) -> LoadedConfig:
-        """Read the definitions. This method blocks.
-
-        Raises:
-            ConfigError: Nothing could be read.
-        """
+        """Read the definitions. This method blocks. Raise ConfigError if nothing could be read."""
         forget_sandboxes()  # The availability of sandboxes can have changed.
         loaded = self._load()
         self.redactor.replace(self.served.catalog.redactor | loaded.redactor)

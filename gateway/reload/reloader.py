@@ -59,13 +59,9 @@ class Reloader:
     def __init__(
         self, pipeline: ReloadPipeline, *, poll: timedelta, loaded_at: int, events: Events | None = None
     ) -> None:
-        """Create the reloader.
+        """Create the reloader, which publishes the `ReloadStatus` of each load.
 
-        Args:
-            pipeline: Executes reloads.
-            poll: The polling interval. Zero disables polling.
-            loaded_at: The start of the last load in ns since the epoch.
-            events: Receives the `ReloadStatus` of each load.
+        A `poll` of zero disables polling. `loaded_at` is the start of the last load in ns since the epoch.
         """
         self._events: Final = events or Events()
         self._pipeline: Final = pipeline

@@ -58,8 +58,8 @@ class AccessTokens:
     ) -> None:
         """Accept access tokens of `issuer`, which is one of the issuers of `entry`.
 
-        `audiences` are the accepted values of `aud`, normalized by `normal_audience`. A token whose audience is a key
-        of `views` only grants access to the corresponding view.
+        `audiences` contains the accepted values of `aud`, normalized by `normal_audience`. `views` maps some audiences
+        to views. A token for such an audience grants access to this view only.
         """
         self.entry: Final = entry
         self._issuer: Final = issuer
@@ -75,7 +75,7 @@ class AccessTokens:
         """Digest of the rules for tokens, except required scopes and views, which `accepts` checks separately."""
 
     def accepts(self, identity: Identity) -> bool:
-        """Whether an identity from before a reload is still accepted."""
+        """Whether the current configuration still accepts an identity that was verified before a reload."""
         return (
             identity.realm == self._issuer
             and identity.credential == self._fingerprint
@@ -153,11 +153,11 @@ class AccessTokens:
     async def identify_user(
         self, id_token: str, *, client_id: str, nonce: str, access_token: str, scopes: Sequence[str] | None
     ) -> Identity | AuthError:
-        """Identify a user who has signed in with OpenID Connect, from the tokens in the token response.
+        """Identify a user from the ID token and the access token of an OpenID Connect sign-in.
 
-        If the access token is valid for this server, return the identity of the access token. Otherwise, return an
-        identity with the roles of the ID token and `scopes`, the scopes in the token response. RFC 6749 §5.1 allows a
-        response without scopes. The identity then has the scopes of the ID token.
+        If the access token is valid for this server, return its identity. Otherwise, return an identity with the roles
+        of the ID token and with `scopes`, which come from the token response. If the response contains no scopes (RFC
+        6749 §5.1), use the scopes of the ID token.
         """
         claims = await _claims_or_error(self._id_claims(id_token, client_id=client_id, nonce=nonce))
         if isinstance(claims, AuthError):

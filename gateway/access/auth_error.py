@@ -18,7 +18,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     metadata_url: str | None = None
     """URL of the protected resource metadata (RFC 9728 §5.1)."""
     scopes: Sequence[str] = ()
-    """Scopes that all tokens require, and scopes that the operation requires."""
+    """Scopes that every token and this operation require."""
 
 
 NO_CHALLENGE: Final = Challenge()
@@ -31,7 +31,7 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     """Error code of RFC 6750 §3.1. None if no credential was sent, or the client is not at fault."""
     scopes: Sequence[str] = ()
-    """Missing scopes, without the scopes that all tokens require."""
+    """Scopes that the operation requires, in addition to `Challenge.scopes`."""
     retry_after: int | None = None
     """Seconds after which the client can retry."""
     is_for_proof: bool = False

@@ -61,7 +61,7 @@ class ApiKeys:
         return holder
 
     def revalidate(self, identity: Identity) -> Identity | None:
-        """Return the current identity for a caller's API key, or None if the key was removed or has another holder."""
+        """Return the current identity for an API key, or None if the key no longer exists under the same name."""
         same = (identity.subject_key, identity.credential)
         return next((holder for _, holder in self._holders if (holder.subject_key, holder.credential) == same), None)
 
@@ -128,9 +128,9 @@ class Authenticator:
         self._configure_issuers()
 
     def set_audiences(self, names: Iterable[str]) -> None:
-        """Accept tokens for these URLs of this server, unless an entry sets `audience`.
+        """Set the URLs of this server, which tokens must have as audience unless their issuer sets `audience`.
 
-        The audience of a view is such a URL followed by the name of the view.
+        The audience of a view is one of these URLs followed by the name of the view.
         """
         self._own_names = frozenset(map(normal_audience, names))
         self._configure_issuers()

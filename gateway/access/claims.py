@@ -76,7 +76,7 @@ def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
 
 
 def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
-    """Return the value of `caller`. `client_info` is only used for callers without a token."""
+    """Return the value of `caller` in templates. `client_info` names the client if the caller has no token."""
     # `client_id`: RFC 9068 §2.2. `azp`: OpenID Connect Core §2.
     is_token = identity.realm not in {"", API_KEY_REALM}
     names = (identity.claims.get("client_id"), identity.claims.get("azp")) if is_token else (client_info.get("name"),)
@@ -91,7 +91,7 @@ def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
 
 
 def digest_of_facts(facts: JsonObject, names: Iterable[str]) -> bytes:
-    """Return a digest of the named facts for cache keys, or empty bytes without names."""
+    """Return a digest of selected members of `caller`, for cache keys. Return empty bytes without names."""
     values: dict[str, Json] = {}
     for name in names:
         fact, _, claim = name.partition(".")

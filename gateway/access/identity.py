@@ -18,7 +18,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str] | None = None
     """None means all scopes."""
     credential: str = ""
-    """Digest of the API key, or of the rules for tokens. Sessions end when the digest changes."""
+    """Digest of the API key, or of the settings that access tokens must match. Sessions end when the digest changes."""
     views: frozenset[str] | None = None
     """Views that the credential grants access to. None means all views."""
     expires_at: float | None = None
@@ -42,7 +42,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Credential(msgspec.Struct, frozen=True):
     secret: str
     is_bearer: bool
-    """Whether the secret can be an access token."""
+    """Whether the secret was sent as a token in `Authorization`, and not in `X-API-Key`."""
     is_bound: bool = False
 
     def __repr__(self) -> str:
@@ -54,12 +54,12 @@ class Subject(msgspec.Struct, frozen=True):
     """The caller for whom the gateway sends requests to other servers."""
 
     key: str | None
-    """`Identity.subject_key`. For anonymous callers, an empty string on this machine and None elsewhere."""
+    """`Identity.subject_key`. Anonymous callers have an empty key on this machine, and None on other machines."""
     access_token: Credential | None = None
     issuer: str = ""
     is_operator: bool = False
     is_calling: bool = True
-    """False if the gateway uses the caller's credentials for a request that the caller did not make."""
+    """Whether the caller made the request. False for background requests that use the caller's credentials."""
 
 
 API_KEY_REALM: Final = "api-key"
@@ -72,7 +72,7 @@ UNAUTHENTICATED: Final = Identity(scopes=frozenset())
 
 
 def network_of(address: str) -> str:
-    """Return the key of an address for limits: an IPv4 address, or the /64 network that an IPv6 client usually has."""
+    """Return the address for rate limits: an IPv4 address unchanged, or the /64 network of an IPv6 address."""
     if ":" not in address:
         return address
     try:

@@ -31,7 +31,7 @@ Sources = Mapping[str, Callable[[], Reading]]
 def metrics_exposition(
     core: Core, *, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
 ) -> MetricsExposition:
-    """Return an exposition with a source for each metric of `metric_definitions.READ`."""
+    """Return an object that reads every metric in `metric_definitions.READ` from the parts of the daemon."""
     dispatcher, services, audit = core.dispatcher, core.services, core.audit
     sources: Sources = {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},

@@ -35,15 +35,15 @@ _SWITCHES: Final = frozenset({"enabled", "disabled"})
 class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
     replica: str
     fingerprints: Mapping[str, str] | None
-    """Fingerprints by list, or None if the replica has stopped."""
+    """The fingerprint of each list. None if the replica has stopped."""
     wants_reply: bool = False
 
 
 class AnnouncementsDue(msgspec.Struct, frozen=True):
-    """Event: held announcements can be sent, because all replicas agree or the timeout has passed."""
+    """An event that allows delayed announcements to be sent, because all replicas agree or the timeout has passed."""
 
     repeated: Sequence[ListKind] = ()
-    """Lists to announce again, because clients could have read an old list from a replica that has now caught up."""
+    """Lists to announce again. A late replica has caught up, and clients could have read its old lists."""
 
 
 class CatalogAgreement:
@@ -214,7 +214,7 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Apply the stored state of a primitive, or `what` if no state is stored."""
+        """Apply the state of a primitive in the store, or the state `what` if the store contains no state."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 

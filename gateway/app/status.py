@@ -90,7 +90,7 @@ def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
 
 
 def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, has_console: bool) -> JsonObject:
-    """Return the facts about the daemon for `/-/api/`. Pass `base_url` only if the MCP endpoint is below this URL."""
+    """Return the daemon's properties for `/-/api/`. `base_url` is the start of the MCP endpoint's URL, if known."""
     pipeline = core.pipeline
     document = pipeline.served.document
     name = document.server.name
@@ -251,7 +251,7 @@ def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[ClientKin
 
 
 def listed(kinds: dict[ClientKind, int], *, counted: str) -> list[Json]:
-    """Return the `MAX_CLIENTS` most frequent kinds of clients, and one entry that sums up all other kinds."""
+    """Return the `MAX_CLIENTS` most frequent kinds of clients, and one entry with the sum (`counted`) of all others."""
     ranked = sorted(kinds.items(), key=lambda item: -item[1])
     entries: list[Json] = [
         {"client": client, "era": era.value, "revision": revision, "transport": str(transport), counted: count}

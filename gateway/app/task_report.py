@@ -1,4 +1,4 @@
-"""Reports tasks to operators. Past progress and questions are reported only if the console is served."""
+"""Reports MCP tasks to operators. Progress reports and input requests are included only if the console is served."""
 
 from typing import Final
 

@@ -54,12 +54,12 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
-    """The upstreams and remote documents of a file, after their definitions were fetched once."""
+    """The upstreams and remote OpenAPI documents of a configuration, with the definitions that they returned once."""
 
     upstreams: UpstreamSource
     documents: OpenApiSource
     loaded: LoadedConfig
-    """The file before the fetched definitions were merged into it."""
+    """The configuration without the fetched definitions."""
     redactor: LiveRedactor
 
     @property

@@ -55,9 +55,9 @@ def _show(text: str, hints: Console) -> None:
 
 
 def set_variables(path: Path) -> None:
-    """Set the variables of an `--env-file` that are not set yet, without replacing `$NAME` in values.
+    """Set the variables in an `--env-file` that are not set yet, without replacing `$NAME` in values.
 
-    Errors do not show lines of the file, which can contain secrets.
+    Errors omit the malformed lines, because these lines can contain secrets.
     """
     try:
         # The path can be a pipe, because shells pass `<(command)` as a pipe.

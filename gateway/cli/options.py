@@ -25,7 +25,7 @@ _SHOWN_DEFAULTS: Final = {
     "store": "none",
     "state_dir": "$STATE_DIRECTORY, or a directory for this file in ~/.local/state/mcp-gateway",
 }
-"""Texts for defaults that `--help` describes in words."""
+"""Texts that `--help` shows for defaults that are not constants."""
 
 
 class Option(NamedTuple):

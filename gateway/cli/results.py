@@ -16,7 +16,7 @@ from gateway.errors import ConfigError
 from gateway.json_types import ABSENT, Json, JsonObject
 
 Piece = tuple[str | bytes, str]
-"""The text or bytes of a content block, or of an entry in the contents of a resource, and the media type of bytes."""
+"""The content of a result as text or bytes, and the media type of bytes."""
 
 
 def pieces_of(blocks: Iterable[JsonObject]) -> list[Piece]:
@@ -63,7 +63,7 @@ def show_contents(
 
 
 def show_tool_result(result: JsonObject, *, out: Console, hints: Console) -> None:
-    """Print the content of a tool result. On a terminal, structured content replaces a text block of the same value."""
+    """Print the content of a tool result. On a terminal, skip text blocks that only repeat the structured content."""
     pieces = pieces_of(result["content"])
     structured = result.get("structuredContent", ABSENT)
     if out.is_terminal and structured is not ABSENT:

@@ -21,7 +21,7 @@ from gateway.errors import ConfigError
 from gateway.json_types import Json
 
 _MAX_BYTES: Final = 256 * 2**20
-"""Larger than any message. The limit ends the reading of endless devices such as /dev/zero."""
+"""Maximum bytes to read. The limit protects against endless devices such as /dev/zero."""
 _PIECE: Final = 2**20
 
 
@@ -104,7 +104,7 @@ _EXPECTED: Final = "expected key=text, key:=json or key@=file"
 def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = False) -> tuple[str | None, list[str]]:
     """Return CONFIG and the remaining words. CONFIG is None with a `url`, or if the first word is not a path.
 
-    If `needs_name` is set, a directory as the first word is CONFIG only if another word can be the name.
+    With `needs_name`, a first word that is a directory is treated as the name if no other word can be the name.
     """
     if url is not None or not words:
         return None, list(words)

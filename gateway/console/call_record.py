@@ -33,7 +33,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     facts: JsonObject
     """The members of the summary that do not change during the call. The member `client` is not masked yet."""
     asked: str | None
-    """The requested name or URI if the caller's catalog has no such primitive."""
+    """The name or URI in the request, if it is not in the caller's catalog. Otherwise None."""
     session_id: str | None
     redactor: Redactor
     request: bytes

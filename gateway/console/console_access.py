@@ -93,7 +93,7 @@ class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConsoleAccess:
-    """Admits callers with `scopes` or `operators` if `auth` is configured, and otherwise clients with `token`."""
+    """Decides which callers can use the console: with `scopes` or `operators`, or, without `auth`, with `token`."""
 
     def __init__(  # noqa: PLR0913 - who is admitted, and what signs cookies
         self,
@@ -280,7 +280,7 @@ def _cookie_name(endpoint: ClientEndpoint) -> str:
 
 
 def _place_of(request: HttpRequest) -> str:
-    """Return the listener's port or socket, and the client's URL of the daemon. A cookie is only valid for both."""
+    """Return the listener and the public URL of the daemon for a request. A cookie is rejected for any other pair."""
     socket_name = request.raw.get_extra_info("sockname")
     listener = socket_name[1] if isinstance(socket_name, tuple) else socket_name
     return f"{listener} {request.client_endpoint.base_url}"

@@ -18,7 +18,7 @@ from gateway.transports.sse.response_channel import encode_event
 
 _UNITS_PER_SECOND: Final = 100_000
 _WORKERS: Final = 32
-"""A sequence number modulo 32 identifies the worker. Sequence numbers reach 2**53 in 2059."""
+"""Sequence numbers identify the worker by their remainder modulo 32, and reach 2**53 (JavaScript's limit) in 2059."""
 MAX_WATCHERS: Final = 20
 CALLS_PER_SECOND: Final = 50
 MAX_CALLS: Final = 500

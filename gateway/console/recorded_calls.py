@@ -36,7 +36,7 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
     client: str = ""
     """Text that the name of the client must contain, in lower case."""
     text: str = ""
-    """Text that at least one searched member must contain, in lower case."""
+    """Lower-case text that must occur in the summary of the call."""
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:
@@ -80,7 +80,7 @@ _MAX_LOGGED_VALUE: Final = 2000
 _MAX_LOG: Final = 16 * 1024
 """Number of logged characters after which a call records no further log lines."""
 _MAX_ASKED: Final = 4096
-"""Maximum kept characters of a name or URI: more than shown, so that a secret in the shown text can be masked."""
+"""Maximum recorded characters of a name or URI. Fewer are shown, so a secret is masked before truncation."""
 _MAX_SESSIONS: Final = 20_000
 _OWN_KEYS: Final = frozenset({CALL, "timestamp"})
 _UNRECORDED: Final = frozenset({"ping"})

@@ -2,7 +2,7 @@
 
 Threats:
 
-- Another person opens a link: only the caller for whom it was created is redirected to the authorization server.
+- Another person opens a sign-in link: only the caller who received the link is redirected to the authorization server.
 - The authorization response arrives in another browser: the cookie of the browser that opened the link is required.
 - A page of another origin submits a form: `Origin` must be this server's own. Pages cannot be framed or run scripts.
 - Without `auth`, a person on another machine opens a page: only clients on this machine are served.
@@ -74,7 +74,7 @@ class SignInPages:
         issuers: TokenEndpoint,
         served: Callable[[], frozenset[str]],
     ) -> None:
-        """`issuers` sends requests to the issuers of `auth.oauth`. `served` returns the keys of current entries."""
+        """Send requests to issuers with `issuers`. `served` returns the keys of all configured sign-ins."""
         self._sign_ins: Final = sign_ins
         self._access: Final = access
         self._browsers: Final = BrowserSignIns(sign_ins, authenticator=access.authenticator, endpoint=issuers)
@@ -86,7 +86,7 @@ class SignInPages:
     def mount(
         self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str], is_main: bool = True
     ) -> None:
-        """Add the pages. A separate admin listener only serves the OpenID Connect pages, for the console."""
+        """Add the routes. If `is_main` is false, only add the pages for OpenID Connect, which the console needs."""
         pages: dict[str, Endpoint] = {
             BROWSER: partial(self._browser, is_main=is_main),
             f"{BROWSER}/callback": self._browser_callback,

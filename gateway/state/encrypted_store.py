@@ -28,7 +28,7 @@ if found == ARGV[1] then
 end
 return found == ARGV[2] and 1 or 0
 """
-"""The script also returns 1 if it has already run, because the client repeats it after a lost response."""
+"""Replace a value if it is unchanged. Return 1 on success, also if a retry finds that the script has already run."""
 _NONCE_BYTES: Final = 12
 _SCAN: Final = 500
 

@@ -106,7 +106,7 @@ class RedisConnection:
         return await self._retry(lambda: self._client.execute_command(*words))
 
     async def run(self, script: str, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        """Run an idempotent Lua script whose keys are in one Cluster slot. Return the reply, like `command`."""
+        """Run an idempotent Lua script and return its reply, like `command`. All keys must be in one Cluster slot."""
         return await self._retry(lambda: self._evaluate(script, keys, values))
 
     async def attempt(self, script: str, keys: Sequence[str], *values: str | bytes | float) -> Json:
@@ -173,7 +173,7 @@ class RedisConnection:
 
     @contextmanager
     def _noting_faults(self) -> Iterator[None]:
-        """Note a failure of the store or the connection, and raise StoreUnavailableError. Other errors pass."""
+        """Record failures of the store or connection, and raise StoreUnavailableError. Reraise all other errors."""
         try:
             yield
         except self._errors as error:

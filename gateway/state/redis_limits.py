@@ -1,12 +1,12 @@
 """Limits that replicas share. All times come from the clock of Redis, because the clocks of replicas can differ.
 
-Rate limits have a hash per rate and caller with the number of calls by time. All hashes of a limit are in one slot
-of a Cluster.
+Each rate of a limit has a hash per caller, which maps times to numbers of calls. All hashes of a limit are in one
+slot of a Cluster.
 
-Semaphores, for example for concurrent calls, have a hash per limit with a field per replica. A replica reports how many
-slots it uses and wants, and receives the number that it can use. A free slot goes to the replica that has waited
-longest, and this replica is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. All semaphores and the
-set of live replicas are in one slot of a Cluster.
+Each semaphore, for example for concurrent calls, has a hash with a field per replica. A replica reports how many slots
+it uses and wants, and receives the number that it can use. A free slot goes to the replica that has waited longest, and
+this replica is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. All semaphores and the set of live
+replicas are in one slot of a Cluster.
 """
 
 import asyncio
@@ -55,8 +55,8 @@ for number, key in ipairs(KEYS) do
 end
 return {0, 0}
 """
-"""Arguments: the cost, the maximum number of times in a hash, and the amount and milliseconds of each rate. Returns the
-number of the exceeded rate and the milliseconds until this rate allows the calls, or zeros if the calls were counted.
+"""Arguments: the cost, the maximum number of different times in a hash, and the amount and milliseconds of each rate.
+Returns the number of the exceeded rate (from 1) and the milliseconds to wait, or two zeros if no rate is exceeded.
 """
 # The hash does not identify calls, so reduce the count of the newest time.
 _REFUND: Final = """
@@ -83,7 +83,7 @@ class RedisRates:
     ) -> tuple[int, float] | None:
         """Count calls against rates (amount, seconds). If a rate is exceeded, return its index and the wait in seconds.
 
-        `resolution` limits the number of stored times. Amounts up to `resolution` are counted exactly.
+        For amounts above `resolution`, times are rounded to `resolution` steps per period, to store fewer times.
         """
         values = [value for amount, seconds in rates for value in (amount, seconds * 1000)]
         number, wait = await self._store.attempt(_TAKE, self._keys(name, callers), cost, resolution, *values)
@@ -145,9 +145,9 @@ else
 end
 return {used + granted, running, waiting, left > granted and first[1] or ''}
 """
-"""Arguments: this replica, the limit, the used and wanted slots, three times in ms (lease, wait, expiry of the
-limit), and the maximum queue. Calls beyond the queue are not recorded. Returns the slots that this replica can use, the
-numbers of used slots and waiting calls at other replicas, and the replica that can use a free slot.
+"""Arguments: this replica, the limit, the used slots, the wanted slots, the milliseconds of the lease, of the wait and
+until the hash expires, and the maximum queue. Calls beyond the queue are not recorded. Returns the slots for this
+replica, the used slots and waiting calls of other replicas, and the replica that can use a free slot.
 """
 _LIVE: Final = """
 local time = redis.call('TIME')
@@ -161,7 +161,7 @@ return last >= now and 1 or 0
 
 
 class RedisSemaphores:
-    """Semaphores that are identified by the name of a limit. The lease is renewed inside an `async with` block."""
+    """Semaphores by the name of their limit. `async with` keeps the slots of this replica reserved until it exits."""
 
     def __init__(self, store: RedisConnection, mailbox: Mailbox) -> None:
         self._store: Final = store

@@ -97,8 +97,9 @@ for _, key in ipairs(KEYS) do
 end
 return 0
 """
-"""Keys: the set of all sessions, and the caller's set if the caller is known. Arguments: the member, the time, the
-expiry, the limits, and `new` to check the limits for a new member. Times are milliseconds since the epoch.
+"""Keys: the set of all sessions, and the caller's set if the caller is known. Arguments: the session's digest, the
+time, the expiry, the two limits, and `new` to check the limits. Times are Unix milliseconds. Returns 0, or
+the number of the full set.
 """
 
 _MEMBER_BYTES: Final = 12
@@ -280,7 +281,7 @@ class RedisSessionStore:
 
 
 _HOLDERS_ONLY_MS: Final = 60_000
-"""How long holders of a session without a record are remembered."""
+"""How long the hash of a session is kept if it lists holders but contains no record."""
 
 
 def _record(fields: Mapping[str, str]) -> SessionRecord | None:

@@ -37,7 +37,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a URL. The message of a ValueError does not contain the URL, which can contain a password."""
+        """Parse a URL. Raise ValueError without quoting the URL, because it can contain a password."""
         from redis.asyncio.connection import parse_url  # noqa: PLC0415 - optional dependency
 
         parts = urlsplit(text.strip())

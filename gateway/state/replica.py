@@ -21,7 +21,7 @@ class Replica:
     """The connections of this process as a replica. `async with` connects, and `open` starts receiving messages."""
 
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
-        """Raise ConfigError if the URL is invalid, or the Redis library is not installed."""
+        """Prepare the connections. Raise ConfigError if the URL is invalid or the Redis library is not installed."""
         self.name: Final = f"{secrets.token_hex(4)}{int(time.time()):x}"
         """The name of this process, which is unique for each start."""
         self.store: Final = _connect(url, replica=self.name)

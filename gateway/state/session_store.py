@@ -1,7 +1,7 @@
-"""The `SessionStore` interface for the changeable part of sessions.
+"""The `SessionStore` interface for the values of a session that can change, such as subscriptions.
 
-Each record is stored under the nonce of the session id. The session id itself contains the constant part of a session.
-A record is written when it changes, and occasionally after uses, but not for every call.
+The constant values are in the signed session id. Each record is stored under the nonce of this id. A record is written
+when it changes and occasionally when the session is used, but not for every call.
 """
 
 import time
@@ -35,7 +35,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     is_initialized: bool = False
     subscriptions: frozenset[str] = frozenset()
     lists: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """The fingerprint that the client was last notified of, for each kind of list."""
+    """For each kind of list, the fingerprint of the version that the client was last notified of."""
     is_ended: bool = False
     """Whether the session was ended, which invalidates its id."""
 
@@ -53,7 +53,7 @@ class SessionStore(Protocol):
 
     @property
     def knows_the_past(self) -> bool:
-        """Whether a missing record means that the session of an earlier process has expired."""
+        """Whether the store keeps records across restarts, so that a missing record means an expired session."""
 
     async def load(self, nonce: str) -> SessionRecord | None: ...
 

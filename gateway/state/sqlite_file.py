@@ -126,8 +126,8 @@ def is_broken(error: BaseException) -> bool:
 def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, *, replace: bool) -> bool:
     """Copy all readable rows to the same tables of `target`, which must have an open transaction.
 
-    With `replace`, delete all rows of `target` first. Otherwise, only rows with the same primary key are replaced.
-    Return whether all rows could be read.
+    With `replace`, first delete all rows of `target`. Otherwise, overwrite rows with the same primary key and keep
+    others. Return whether all rows could be read.
     """
     whole = True
     for (table,) in target.execute(_TABLES).fetchall():

@@ -49,10 +49,10 @@ TRACE_ID: Final = "trace_id"
 _ID_BYTES: Final = 6
 
 LOG_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lines", default=MappingProxyType({}))
-"""The fields, such as the call id, that are added to all log lines of the gateway, libraries and plugins.
+"""Fields, such as the call id, that are added to all log lines of the gateway, libraries and plugins.
 
-Tasks and threads inherit the context variable. The values are strings, because idle connections and timers keep the
-context of a call in memory.
+Tasks and threads inherit the value. It contains only strings, because idle connections and timers keep it in memory
+after the call.
 """
 
 
@@ -222,7 +222,7 @@ class Logs:
 
 
 class _PackageLogger(structlog.WriteLogger):
-    """Writes the log lines of one package of `gateway`."""
+    """Writes the log lines of one package of `gateway`, such as `state`."""
 
     def __init__(self, lines: "_Lines", *, package: str) -> None:
         super().__init__(lines)  # type: ignore[arg-type]  # only writes
@@ -230,10 +230,7 @@ class _PackageLogger(structlog.WriteLogger):
 
 
 def _levels_of(package: str) -> logging.Logger:
-    """Return the standard logger whose level applies to a package of `gateway`, or to all packages if `package` is "".
-
-    The standard loggers of the package's modules inherit this level.
-    """
+    """Return the logger that sets the level of a package of `gateway`, or of all packages if `package` is ""."""
     return logging.getLogger(f"gateway.{package}" if package else "gateway")
 
 
@@ -277,7 +274,7 @@ def _json(event: EventDict, **_options: Json) -> str:
 
 
 _DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, line ends and direction overrides, which affect terminals. Callers choose part of the text."""
+"""Control characters, line ends and direction overrides. Caller text could use these to change the terminal."""
 
 
 def _visible(event: EventDict) -> EventDict:

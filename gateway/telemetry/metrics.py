@@ -29,7 +29,7 @@ _BOUNDS: Final = (*map(floatToGoString, SECONDS_BUCKETS), "+Inf")
 
 
 _FAMILY_OF_KIND: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily}
-"""The kinds of metrics that have a single reading. A histogram has none."""
+"""The Prometheus classes for metrics with one value per label set. Histograms are not included."""
 
 
 class MetricsExposition:
@@ -59,7 +59,7 @@ class MetricsExposition:
 
 
 def render(families: Iterator[Metric], accept: str) -> tuple[bytes, str]:
-    """Return the text of metrics and its media type. This function takes long, so call it in a thread."""
+    """Return the text of metrics and its media type. Call this slow function in a thread."""
     try:
         encode, media_type = choose_encoder(accept)
     except TypeError:  # Raised for a malformed version.
@@ -94,16 +94,16 @@ RECENT_SECONDS: Final = 600.0
 _MAX_CLIENTS: Final = 200
 
 Key = tuple[str, str, str]
-"""The kind and name of a primitive, and the era."""
+"""The kind and name of a primitive, and the protocol era of the call."""
 ClientKind = tuple[Era, str, str, str]
-"""The era, revision, transport and title of a client."""
+"""The protocol era, protocol revision, transport, and name with version of a client."""
 
 
 class CallMetrics:
-    """Counts calls and their durations by primitive and era, and the recent calls of clients of the modern era.
+    """Counts calls and their durations by primitive and era, and recent calls by client for clients without sessions.
 
-    Unknown names share one label, and a reload removes the series of removed definitions, so the number of series is
-    bounded. Only the event loop changes the counters, so integers are enough. The thread-safe counters of Prometheus
+    All unknown names share one label, and a reload drops the series of removed definitions, which bounds the number of
+    series. Only the event loop changes the counters, so plain integers are safe. The thread-safe counters of Prometheus
     would triple the cost.
     """
 
@@ -132,7 +132,7 @@ class CallMetrics:
         return {key: running[key] for key in self._series}
 
     def keep(self, names: Mapping[str, frozenset[str]]) -> None:
-        """Drop all series except those of unknown names and of `names`, which maps each kind to its names."""
+        """Drop the series of all known names that are not in `names`, which maps each kind to its names."""
         for key in list(self._series):
             kind, name, _ = key
             if name != UNKNOWN and name not in names.get(kind, ()):
@@ -144,7 +144,7 @@ class CallMetrics:
         return {(Era.MODERN, *client): calls for client, (calls, last) in self._clients.items() if last > since}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of completed calls. In another thread, the last call can be partially counted."""
+        """Yield the metrics of completed calls. In another thread, parts of the last call can be missing."""
         calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
         seconds = HistogramMetricFamily(CALL_SECONDS.name, CALL_SECONDS.meaning, labels=CALL_SECONDS.labels)
         # Iterate over copies, because the event loop continues counting.

@@ -33,20 +33,20 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
     """A period in which a call did not run."""
 
     cause: str
-    """The reason for the wait: `concurrency` (in a queue) or `answer` (of the client)."""
+    """The reason for the wait: `concurrency` for a queued call, `answer` for input from the client."""
     seconds: float
 
 
 class ProgressReport(msgspec.Struct, frozen=True, gc=False):
     at: float
-    """The Unix time of the report."""
+    """The Unix time at which the progress was reported."""
     progress: float
     total: float | None
     message: str | None
 
 
 class ClientTerms(Protocol):
-    """The unmasked declarations of a client for a session or, in the modern era, for one request."""
+    """A client's properties and requested log level, for a session or a sessionless request. Secrets are not masked."""
 
     @property
     def revision(self) -> str: ...

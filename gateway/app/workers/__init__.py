@@ -1,1 +1,1 @@
-"""Runs several worker processes that serve the same address, and their supervisor."""
+"""Worker processes that serve the same address, and the supervisor that starts them."""

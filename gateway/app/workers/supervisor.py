@@ -219,7 +219,7 @@ class Supervisor:
 
     @property
     def _stop_signal(self) -> signal.Signals:
-        """The signal that stops workers. SIGUSR2 leaves waiting connections in systemd's sockets to the next daemon."""
+        """The signal that stops workers. SIGUSR2 keeps connections waiting in systemd's sockets for the next daemon."""
         return signal.SIGUSR2 if self._activated else signal.SIGTERM
 
     def _stop(self, number: signal.Signals) -> None:
@@ -307,7 +307,7 @@ async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
 
 @contextmanager
 def private_directory() -> Iterator[Path]:
-    """Create a locked directory, and remove the unlocked directories that killed supervisors have left."""
+    """Create and lock a directory for the workers' sockets. Remove unlocked directories of killed supervisors."""
     if left := remove_leftovers(_LOCKED):
         log.info("removed directories of killed supervisors", directories=left)
     path, lock = locked_directory(_PREFIX)

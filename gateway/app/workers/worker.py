@@ -1,4 +1,4 @@
-"""Implements a worker process, as the worker itself and its supervisor see the process.
+"""A worker process: the parameters and heartbeats of the worker, and its control by the supervisor.
 
 The workers of a daemon share their listening sockets. Any free worker accepts a connection, and no connection is lost
 when a worker ends. With separate sockets (SO_REUSEPORT, socket(7)), the kernel would assign connections by hash, and
@@ -47,7 +47,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     control: int
     """The file descriptor of the connection to the supervisor, for readiness and heartbeats."""
     is_activated: bool
-    """Whether the service manager also holds the sockets."""
+    """Whether systemd created the sockets (socket activation) and keeps them open."""
     key_bytes: int = 0
     """The length of the signing keys that the worker reads from `control`, or 0 if the settings contain the keys."""
     key_file: str | None = None
@@ -67,7 +67,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         return SigningKeys(keys, file=None if self.key_file is None else Path(self.key_file)) if keys else None
 
     def state_dir(self, base: Path | None) -> Path | None:
-        """Return the subdirectory for this worker, because only one process can use a state directory."""
+        """Return this worker's subdirectory of the state directory. Workers cannot share a state directory."""
         return None if base is None else base / f"worker-{self.number}"
 
     @asynccontextmanager

@@ -57,7 +57,7 @@ class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     current: Catalog
     upstreams: Mapping[str, Mapping[str, Json]]
     identity: Identity
-    """The identity of the caller, who can use only the definitions that its scopes allow."""
+    """The identity of the caller. Its scopes determine which definitions the caller can use."""
 
 
 class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,7 +243,7 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
 
 
 def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str]:
-    """Return the section and name of the tool or skill that a resource was generated from."""
+    """Return the section and name of the tool or skill that generated the resource `primitive`."""
     if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
         return "tools", primitive.definition["name"]
     found = (each for each in snapshot.served.catalog.skills.values() if primitive.name == key_of(each.name))
@@ -267,7 +267,7 @@ def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry
 
 
 def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict[str, Json]:
-    """Return the facts of an unavailable definition, which are also the defaults for available definitions."""
+    """Return the entry of an unavailable definition. Available definitions use the same values as defaults."""
     definitions = getattr(snapshot.served.document, place[0], None)
     definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
     return {
@@ -293,7 +293,7 @@ def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
 
 
 def _problem_of(upstream: str | None, snapshot: CatalogSnapshot) -> str | None:
-    """Return why an upstream is unreachable, or None. The last known definitions of the upstream stay listed."""
+    """Return the error of an unreachable upstream, or None. Its last known definitions stay in the catalog."""
     reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
     return None if reason is None else f"its upstream {upstream} is down: {reason}"
 

@@ -1,12 +1,12 @@
 """The files and directories that a catalog depends on, besides the configuration files."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import is_link
 from gateway.executors.files.globs import Globs
 from gateway.json_types import empty
 
@@ -30,7 +30,7 @@ class FileDependencies(msgspec.Struct, frozen=True):
 
         An existing link can change its target, because the operator created that link.
         """
-        links = frozenset(path for path in (root, *map(str, Path(root).parents)) if is_link(path))
+        links = frozenset(path for path in (root, *map(str, Path(root).parents)) if os.path.islink(path))  # noqa: PTH114
         self.files.add(Path(root))
         self.roots[root] = place, links
         served_place, served_links = self.served_roots.get(root, (place, links))

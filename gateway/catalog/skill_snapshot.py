@@ -17,7 +17,7 @@ from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.skill_file import read_skill_file
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
-from gateway.config.machine_facts import is_directory, real_path
+from gateway.config.machine_facts import is_directory
 from gateway.config.models.document import SKILL_FILE, SkillDirectories
 from gateway.config.reading.file_pattern import FilePattern
 from gateway.config.reading.nodes import Diagnostic, Place
@@ -201,7 +201,7 @@ def _directories(glob: str, *, problems: Problems, dependencies: FileDependencie
         return
     dependencies.globs.add(watched(pattern))
     for directory in _skills(pattern, root, problems=problems):
-        if Path(real_path(directory)) != Path(real_path(root), directory.relative_to(root)):
+        if Path(os.path.realpath(directory)) != Path(os.path.realpath(root), directory.relative_to(root)):
             # Watch the target of a linked directory too, because changes are visible only there.
             dependencies.globs.add(compile_globs(str(directory), [_DEEP]))
         yield str(directory)

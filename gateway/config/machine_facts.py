@@ -55,15 +55,6 @@ def exists(path: str | Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - see the top
 
 
-def is_link(path: str) -> bool:
-    return os.path.islink(path)  # noqa: PTH114 - see the top
-
-
-def real_path(path: str | Path) -> str:
-    """Resolve the symbolic links in the existing part of a path."""
-    return os.path.realpath(path)
-
-
 def program_path(name: str) -> str | None:
     return shutil.which(name)
 

@@ -1,5 +1,6 @@
 """Compiles the input schema of a tool."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from gateway.catalog.arguments import CompiledArguments, Confinement
 from gateway.catalog.compile.relayed import RelayBackend, relayed_of
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import is_directory, real_path
+from gateway.config.machine_facts import is_directory
 from gateway.config.models.definitions import TYPE_WORDS, InputProperty, Tool
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.file_inputs import Place, compile_file_inputs
@@ -206,7 +207,7 @@ def _confinement(written: Mapping[str, Json], problems: Problems) -> Confinement
     root = Path(problems.directory, directory).absolute()
     if not is_directory(root):
         problems.warning(f"directory {root} does not exist")
-    return Confinement(root, real_path(root))
+    return Confinement(root, os.path.realpath(root))
 
 
 def _holds_paths(schema: JsonObject) -> bool:

@@ -15,7 +15,6 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from gateway.config.machine_facts import real_path
 from gateway.executors.files.regular_files import (
     FileFacts,
     NotServedError,
@@ -44,7 +43,7 @@ def split_glob(glob: str) -> tuple[str, str]:
 
 
 def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
-    return Globs(root, real_path(root), compile_patterns(patterns))
+    return Globs(root, os.path.realpath(root), compile_patterns(patterns))
 
 
 def compile_patterns(patterns: Iterable[str]) -> "GlobPatterns":

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import program_path, real_path
+from gateway.config.machine_facts import program_path
 from gateway.config.models.backends import ProcessLimits, Shell
 from gateway.executors.shell.sandbox import CompiledSandbox, compile_sandbox
 from gateway.language.scope import Scope
@@ -70,7 +70,7 @@ def compile_limits(
         return (), {}
     program = program_path("prlimit")
     if program is not None:
-        shim = [real_path(program)]
+        shim = [os.path.realpath(program)]
     elif is_sandboxed:  # the daemon's Python can be invisible in the sandbox
         problems.error("requires the program `prlimit`. Install the package util-linux (Alpine: util-linux-misc)")
         return (), {}

@@ -76,7 +76,18 @@ class DeathGuard:
     def add(self, group: int) -> None:
         """Add a process group. Start the guard process if it is not running."""
         with suppress(OSError):  # process limit reached, or the guard was killed
-            self._process = self._process or self._started()
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    # -I and -S ignore the working directory, PYTHON* variables and site-packages.
+                    [sys.executable, "-I", "-S", "-c", _PROGRAM],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    env={MARKER: os.environ[MARKER]},  # the marker of this daemon
+                    bufsize=0,
+                    # Signals to the daemon's process group must not end the guard.
+                    start_new_session=True,
+                )
             self._tell(group)
 
     def remove(self, group: int) -> None:
@@ -90,19 +101,6 @@ class DeathGuard:
             if self._process.stdin is not None:
                 self._process.stdin.close()
             self._process = None
-
-    def _started(self) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            # -I and -S ignore the working directory, PYTHON* variables and site-packages.
-            [sys.executable, "-I", "-S", "-c", _PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={MARKER: os.environ[MARKER]},  # the marker of this daemon
-            bufsize=0,
-            # Signals to the daemon's process group must not end the guard.
-            start_new_session=True,
-        )
 
     def _tell(self, number: int) -> None:
         if self._process is not None and self._process.stdin is not None:

@@ -124,7 +124,10 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
 
     def _relayed(self, result: Relayed, invocation: Invocation) -> ToolResult:
         """Convert the result of an upstream server. Without `output`, only sanitize the result and limit its size."""
-        if self._reshapes and not result.is_error:
+        is_reshaped = self.format != "auto" or any(
+            part is not None for part in (self.select, self.template, self.schema)
+        )
+        if is_reshaped and not result.is_error:
             text = sole_text(result.content)
             if result.structured is not ABSENT:
                 return self._value(result.structured, invocation)
@@ -141,11 +144,6 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         if structured is not ABSENT and not self.room.has_room_for(written := json_of(structured)):
             return self._at_link(written, invocation)
         return ToolResult(content=content, structured=structured, is_error=result.is_error, meta=meta)
-
-    @property
-    def _reshapes(self) -> bool:
-        is_made = self.select is not None or self.template is not None or self.schema is not None
-        return is_made or self.format != "auto"
 
     def _value(self, value: Json, invocation: Invocation, *, text: str | None = None) -> ToolResult:
         """Convert a JSON value. A scalar becomes structured content only if a schema or format requires structure.

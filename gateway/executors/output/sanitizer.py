@@ -48,18 +48,15 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             ExecutionError: base64 content contains a secret.
         """
+        document = Sanitizer(redactor=self.redactor, keeps_controls=True) if self.keeps_documents else self
         return {
             name: self._bytes(member)
             if name in _BASE64
-            else self._document.block(member)
+            else document.block(member)
             if name == "resource" and isinstance(member, Mapping)
             else self.json(member)
             for name, member in block.items()
         }
-
-    @property
-    def _document(self) -> "Sanitizer":
-        return Sanitizer(redactor=self.redactor, keeps_controls=True) if self.keeps_documents else self
 
     def check_bytes(self, data: bytes) -> None:
         """Raise `ExecutionError` if the bytes contain a secret."""

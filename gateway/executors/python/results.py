@@ -91,7 +91,8 @@ def _written(value: object) -> bytes:
     try:
         written = exact_json.dumps(value, default=_jsonable, option=_OPTIONS)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _not_json(_reason(error)) from error
+        # orjson wraps errors of `default`.
+        raise _not_json(str(error.__cause__ or error).partition("\n")[0]) from error
     # orjson writes NaN and Infinity as null.
     if b"null" in written and (number := _non_finite(value)) is not None:
         raise _not_json(f"{number}. Return None or text instead")
@@ -123,11 +124,6 @@ def _jsonable(value: object) -> Json:
     if isinstance(value, Iterator):  # an iterator can be infinite
         raise TypeError(f"Type is not JSON serializable: {type(value).__name__}")
     return to_jsonable_python(value)
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of an error message. orjson wraps errors of `default`, so the cause is preferred."""
-    return str(error.__cause__ or error).partition("\n")[0]
 
 
 def _item_block(item: object) -> JsonObject:

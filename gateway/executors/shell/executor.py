@@ -69,9 +69,11 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if exit_code not in self.success_codes:
             how = " ".join(filter(None, [_described(exit_code), self.launcher.limit_met(exit_code, said)]))
             return Failure(text=f"{how}{self._stream_ends(stdout, stderr)}")
-        return RawOutput(
-            data=self._output(stdout), omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said}
-        )
+        data, variables = stdout.data, {"exit_code": exit_code, "stderr": said}
+        # Remove scratch paths only from complete output, to keep offsets valid.
+        if self.has_files and not stdout.omitted:
+            data = output_without_scratch(data)
+        return RawOutput(data=data, omitted=stdout.omitted, variables=variables)
 
     def explain(self, invocation: Invocation) -> Explanation:
         folder = self._new_folder()
@@ -165,12 +167,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         # If the beginning is missing, the text can start with a part of a secret.
         clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
         return without_scratch(clean(with_newlines(written.end(MAX_STDERR).decode(errors="replace"))))
-
-    def _output(self, written: BoundedBuffer) -> bytes:
-        """Return standard output. Scratch paths are removed only from complete output, to keep offsets valid."""
-        if written.omitted or not self.has_files:
-            return written.data
-        return output_without_scratch(written.data)
 
     def _stderr_text(self, written: BoundedBuffer) -> str:
         """Return the sanitized text of standard error. If the middle is missing, a secret can be split at the gap."""

@@ -281,12 +281,9 @@ def _visible(event: EventDict) -> EventDict:
     """Escape characters that affect a terminal. Tracebacks keep their line ends."""
     return {
         # The renderer shows other values with repr(), which escapes such characters.
-        key: visible(value, has_lines=key in _OF_LINES) if isinstance(value, str) else value
+        key: visible(value, has_lines=key in {"exception", "stack"}) if isinstance(value, str) else value
         for key, value in event.items()
     }
-
-
-_OF_LINES: Final = frozenset({"exception", "stack"})
 
 
 def new_id() -> str:

@@ -45,8 +45,11 @@ async def overview(  # noqa: PLR0913 - the parts of the overview
 
     def made() -> Json:
         errors_first = sorted(problems, key=lambda each: each.severity is not Severity.ERROR)
-        shown = list(_grouped(errors_first).values())[:most]
-        return {**answer, "problems": redactor.json([_group_json(each) for each in shown])}
+        groups = [
+            {**problem_json(first), "alike": [each.path for each in others[:_MOST_ALIKE]], "alikeCount": len(others)}
+            for first, *others in list(_grouped(errors_first).values())[:most]
+        ]
+        return {**answer, "problems": redactor.json(groups)}
 
     return await json_response_by_thread(made, request)
 
@@ -58,11 +61,6 @@ def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[
         place = problem.path.partition(".")[0] if problem.severity is Severity.WARNING else str(problem)
         groups[problem.severity, problem.message, place].append(problem)
     return groups
-
-
-def _group_json(group: Sequence[Problem]) -> dict[str, Json]:
-    first, *others = group
-    return {**problem_json(first), "alike": [each.path for each in others[:_MOST_ALIKE]], "alikeCount": len(others)}
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:

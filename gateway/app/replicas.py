@@ -214,7 +214,7 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Apply the state of a primitive in the store, or the state `what` if the store contains no state."""
+        """Enable or disable a primitive according to the store, or else according to `what`."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 

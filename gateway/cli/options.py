@@ -25,7 +25,7 @@ _SHOWN_DEFAULTS: Final = {
     "store": "none",
     "state_dir": "$STATE_DIRECTORY, or a directory for this file in ~/.local/state/mcp-gateway",
 }
-"""Texts that `--help` shows for defaults that are not constants."""
+"""Descriptions of default values in `--help`, by the name of the setting."""
 
 
 class Option(NamedTuple):

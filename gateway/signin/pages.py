@@ -74,7 +74,7 @@ class SignInPages:
         issuers: TokenEndpoint,
         served: Callable[[], frozenset[str]],
     ) -> None:
-        """Send requests to issuers with `issuers`. `served` returns the keys of all configured sign-ins."""
+        """`issuers` sends requests to the issuers of `auth.oauth`. `served` returns the keys of configured sign-ins."""
         self._sign_ins: Final = sign_ins
         self._access: Final = access
         self._browsers: Final = BrowserSignIns(sign_ins, authenticator=access.authenticator, endpoint=issuers)

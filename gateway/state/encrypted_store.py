@@ -28,7 +28,7 @@ if found == ARGV[1] then
 end
 return found == ARGV[2] and 1 or 0
 """
-"""Replace a value if it is unchanged. Return 1 on success, also if a retry finds that the script has already run."""
+"""Replace a value if it has not changed. A retry after a lost response also returns 1 if the first run succeeded."""
 _NONCE_BYTES: Final = 12
 _SCAN: Final = 500
 

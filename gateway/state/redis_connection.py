@@ -173,7 +173,7 @@ class RedisConnection:
 
     @contextmanager
     def _noting_faults(self) -> Iterator[None]:
-        """Record failures of the store or connection, and raise StoreUnavailableError. Reraise all other errors."""
+        """Record failures of the store or connection, and raise StoreUnavailableError. Other errors propagate."""
         try:
             yield
         except self._errors as error:

@@ -274,7 +274,7 @@ def _json(event: EventDict, **_options: Json) -> str:
 
 
 _DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, line ends and direction overrides. Caller text could use these to change the terminal."""
+"""Control characters, line ends and direction overrides. Text from callers could use these to control a terminal."""
 
 
 def _visible(event: EventDict) -> EventDict:

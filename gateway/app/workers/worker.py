@@ -1,4 +1,4 @@
-"""A worker process: the parameters and heartbeats of the worker, and its control by the supervisor.
+"""Worker processes: their parameters and heartbeats, and the class with which the supervisor runs each worker.
 
 The workers of a daemon share their listening sockets. Any free worker accepts a connection, and no connection is lost
 when a worker ends. With separate sockets (SO_REUSEPORT, socket(7)), the kernel would assign connections by hash, and

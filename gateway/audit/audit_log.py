@@ -29,7 +29,7 @@ log: Final = structlog.get_logger(__name__)
 MAX_QUEUED_BYTES: Final = 32 * 2**20
 RETRY_SECONDS: Final = 1.0
 _GATHER_SECONDS: Final = 0.02
-"""How long the writer waits to batch further records, because waking the thread costs more than a write."""
+"""Seconds to wait for further records before a write. Batches are cheaper, because waking the thread is slow."""
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 """Maximum seconds that the shutdown waits for queued records to be written."""
 # O_APPEND supports other writers and logrotate's `copytruncate`. O_NONBLOCK avoids waiting for the reader of a FIFO
@@ -157,9 +157,9 @@ def audit_path(section: Audit, root: Path) -> Path:
 
 
 def check_audit_file(loaded: LoadedConfig, problems: Problems) -> None:
-    """Report a path of the audit log that cannot be a file, without creating the file.
+    """Report an error if `audit.file` is not a regular file or its directory is missing. Do not create the file.
 
-    `validate` can run as a different user, so only the gateway checks write permission, when it opens the file.
+    Write permission is not checked, because `validate` can run as a different user than the gateway.
     """
     if loaded.document.audit is None:
         return

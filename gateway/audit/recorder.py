@@ -78,7 +78,7 @@ class AuditRecorder:
             log.stop(max(0.0, deadline - time.monotonic()))
 
     def check(self, served: ServedConfig) -> None:
-        """Raise ConfigError if the audit log of a new configuration cannot be written. This call blocks."""
+        """Raise ConfigError if the audit log file of a new configuration cannot be written. This call blocks."""
         if served.document.audit is None:
             return
         path = audit_path(served.document.audit, served.root)

@@ -63,7 +63,7 @@ def call_record(
 
 
 def compile_labels(document: Document, problems: Problems) -> Mapping[str, TextTemplate]:
-    """Compile the templates of `audit.labels`. `problems` must point to the root of the file."""
+    """Compile the templates of `audit.labels`. Errors are added to `problems`, the collector for the whole file."""
     labels = {} if document.audit is None else document.audit.labels
     scope = Scope(inputs=Inputs(), problems=problems.at("audit", "labels"), has_callers=document.auth is not None)
     return {name: compile_text(text, scope.at(name)) for name, text in labels.items()}
@@ -82,7 +82,7 @@ def _label(template: TextTemplate, call: CallFacts) -> str | None:
 
 
 def input_request_records(call: CallFacts, methods: Mapping[str, str]) -> Iterator[Json]:
-    """Yield a record for each input request. `methods` maps the key of each request to its method."""
+    """Yield a record for each question to the client. `methods` maps the key of each question to its MCP method."""
     for key, method in methods.items():
         facts = {"event": "asked", "id": call.id, "key": key[:_MAX_LENGTH], "method": method}
         yield call.catalog.redactor.json({**facts, **_caller(call)})
@@ -116,7 +116,7 @@ def denial_record(denied: AuthError, *, address: str, path: str, suppressed: int
 
 
 def _target(call: CallFacts) -> dict[str, Json]:
-    """Return the requested URI, or the requested name if it differs from the name of the primitive."""
+    """Return the requested URI. Without a URI, return the requested name if it is an alias of `call.name`."""
     params = call.params
     if call.method == "completion/complete":
         reference = params.get("ref")
@@ -146,7 +146,7 @@ def _arguments(call: CallFacts, *, key: bytes, keeps_arguments: bool) -> dict[st
 
 
 def _kept(call: CallFacts, arguments: Json, *, size: int) -> Json:
-    """Return the arguments without file contents, or None if the arguments are too large."""
+    """Return the arguments with descriptions instead of file contents. Return None if the arguments are too large."""
     described = call.described_params.get("arguments")
     if described is not None and described != arguments:
         arguments, size = described, len(exact_json.dumps(described))

@@ -3,8 +3,9 @@
 With several replicas, the limits per caller and in total apply to all replicas together. The limits per primitive apply
 to each replica.
 
-All calls acquire their permits in the same order, so deadlocks are impossible. The caller's limit is first, so that
-waiting for it does not delay other callers. The total is last, so that calls waiting for a primitive do not use it up.
+All calls acquire the limits in the same order, so deadlocks are impossible. The limit per caller is first, so that a
+call that waits for its caller's limit does not block other callers. The total limit is last, so that calls that wait
+for a primitive do not occupy slots of the total.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class ConcurrencyLimiter:
         return self._shared is not None and not self._shared.is_unavailable
 
     def try_acquire(self, primitive: str, limit: Limit) -> "ConcurrencyPermit | None":
-        """Return a permit for a call that has no other limits, or None if no slot is free."""
+        """Return a permit that only counts against the limit of `primitive`, or None if no slot is free."""
         semaphore = self._primitives[primitive]
         return ConcurrencyPermit((semaphore,)) if semaphore.try_acquire(limit) else None
 
@@ -78,9 +79,9 @@ class ConcurrencyLimiter:
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
 
     def uses(self, *, by_caller: bool) -> Iterator[tuple[str, int, int]]:
-        """Yield each caller, or primitive such as `tools/call/deploy`, with its calls and its limit of running calls.
+        """Yield name, running plus waiting calls, and maximum running calls, for each caller or primitive.
 
-        Waiting calls are included.
+        A primitive's name is a string such as `tools/call/deploy`.
         """
         for name, each in (self._callers if by_caller else self._primitives).items():
             if used := each.running + each.waiting:

@@ -1,11 +1,11 @@
 """Implements a semaphore with a bounded queue that is fair between callers, for one event loop or for all replicas.
 
-Callers are served in rotation, and each caller's calls in order. If the queue is full, a new call displaces the last
-call of the caller with the most queued calls, or is refused if its own caller would then have as many.
+Callers are served in rotation, and each caller's calls in order. If the queue is full, the caller with the most queued
+calls loses its last one. If the new call's caller would then have at least as many, the new call is refused instead.
 
-Each replica has its own semaphore for a shared limit. The semaphore reports its used and wanted slots to the store,
-one claim at a time, and the store returns the number of slots that this replica can use. While the store is
-unavailable, each replica applies the whole limit by itself.
+Each replica has its own semaphore for a shared limit. The semaphore sends the numbers of used and wanted slots to the
+store, and receives the number of slots that this replica can use. While the store is unavailable, each replica applies
+the whole limit by itself.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _RETRY_SECONDS: Final = 1
 _CLAIM_AGAIN_SECONDS: Final = 0.5
 """The interval at which a semaphore with waiting calls claims slots again."""
 _MAX_UNUSED: Final = 1024
-"""When there are this many semaphores, unused semaphores are dropped. A key can be any client address."""
+"""When there are this many semaphores, unused ones are dropped. Without a bound, each client address would add one."""
 
 _Turn = asyncio.Future[None]
 
@@ -138,7 +138,7 @@ class FairSemaphore:
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse waiting calls until at most `most` are left, each time from the caller with the most waiting calls."""
+        """Refuse waiting calls until at most `most` are left. Start with the caller that has the most waiting calls."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 
@@ -222,7 +222,7 @@ class _CallerQueue:
         return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:
-        """Return the caller with the most turns, or None if `than` would have at least as many with one more turn."""
+        """Return the caller with the most waiting calls, or None if `than` would have as many with one more call."""
         caller, turns = max(self._turns.items(), key=lambda item: len(item[1]), default=(than, ()))
         return caller if len(turns) > len(self._turns.get(than, ())) + 1 else None
 

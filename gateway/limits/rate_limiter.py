@@ -20,7 +20,7 @@ from gateway.errors import OverLimitError, StoreUnavailableError
 from gateway.state.redis_limits import RedisRates
 
 MAX_LOGS: Final = 65_536
-"""The maximum number of logs. The least recently used log is dropped, so a caller with many names can exceed limits."""
+"""The maximum number of logs. The least recently used log is dropped, so a client with many names can evade limits."""
 RESOLUTION: Final = 20
 """The maximum number of timestamps in a log. Rates of at most this many calls are exact."""
 
@@ -48,10 +48,10 @@ class RateLimiter:
     ) -> None:
         """Count `cost` calls of a caller against the limit that has the configuration key `name`.
 
-        If the limit has a `key`, such as the tenant, `caller` is the value of that key (see `protocol/call/run.py`).
+        If the limit has a `key` template, `caller` is the rendered key, for example the tenant.
 
         Raises:
-            OverLimitError: A rate does not allow the calls. In that case, none of the calls is counted.
+            OverLimitError: A rate does not allow `cost` more calls. Then, no calls are counted.
         """
         rates = _limited_rates(limit, caller)
         if self.shared is None or self.shared.is_unavailable:

@@ -17,7 +17,7 @@ _OTHERS: Final = (
     *("pattern", "multipleOf", "uniqueItems", "format", "not", "if", "then", "else", "contains", "prefixItems"),
     *("propertyNames", "patternProperties", "dependentRequired", "dependentSchemas"),
 )
-"""Keywords that count as stricter if their value is new or different."""
+"""Keywords that are not compared in detail. A new or different value counts as stricter."""
 _CHOICES: Final = ("anyOf", "oneOf")
 _TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
@@ -31,7 +31,7 @@ _Reason = tuple[str, str]
 
 
 def breaking_changes(old: Manifest, new: Manifest) -> tuple[BreakingChange, ...]:
-    """Compare the contracts of two manifests. Audiences that exist in only one manifest are ignored."""
+    """Return the breaking changes between two manifests. Audiences that exist in only one manifest are ignored."""
     offered = new.contracts or {}
     return tuple(
         (place, what)
@@ -85,7 +85,7 @@ class _Comparison:
         return [(path + inner, text) for inner, text in self._found[key]]
 
     def _of_choices(self, olds: Sequence[JsonObject], news: Sequence[JsonObject]) -> Iterator[_Reason]:
-        """Compare each old choice of an input, or each new choice of an output, with its closest counterpart."""
+        """Compare each old `anyOf` alternative of an input, or each new one of an output, with its closest match."""
         for each in olds if self._is_input else news:
             pairs = [(each, new) for new in news] if self._is_input else [(old, each) for old in olds]
             yield from min((self._between("", *pair) for pair in pairs), key=len, default=[])

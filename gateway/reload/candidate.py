@@ -1,4 +1,4 @@
-"""The result of a successful load, and the locked definitions that it keeps."""
+"""The result of a successful load. With a lock, changed definitions are replaced by their served versions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -58,7 +58,7 @@ def definition_places(loaded: LoadedConfig) -> DefinitionPlaces:
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A loaded and compiled configuration, ready to serve or being served.
 
-    The locations of all values are not kept, because they would take more memory than all other fields.
+    Only some source locations are kept. The locations of all values would need more memory than all other fields.
     """
 
     document: Document
@@ -71,14 +71,14 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     identity: ServerIdentity | None
     watch: WatchPlan
     roots: Mapping[str, RootPlace]
-    """The directories that limit caller access, with their locations."""
+    """Root directories of the file access of callers (`root`), with their resolved paths."""
     lock: Lock
     keeps_earlier: bool
     """Whether the lock keeps a definition of an earlier catalog."""
     owners: Mapping[DocumentPath, DocumentPath]
-    """Owners of contested names (`LoadedConfig.owners`), which the next load keeps."""
+    """The entry that provides each name that several entries offer (`LoadedConfig.owners`). Kept by the next load."""
     exposures: Mapping[str, Problem]
-    """Problems with addresses that must not be served without authentication, by key of `listen`."""
+    """Errors for addresses that must not be served without authentication, by the key in `listen`."""
     places: DefinitionPlaces = NO_PLACES
     """Locations of definitions for the console. Empty without a console."""
     audit_place: tuple[Location | None, str]
@@ -87,7 +87,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lock_differences(self) -> Sequence[str]:
-        """The differences between the files and the lock, one per line."""
+        """Texts that each describe a difference between the files and the lock."""
         return [str(each) for each in self.catalog.lock_differences]
 
 

@@ -82,10 +82,10 @@ class ReloadPipeline:
             path: The file, or the directory of files.
             sources: Additional sources of definitions.
             services: Shared by all executors.
-            authenticator: Follows the section `auth`.
-            audit: Follows the section `audit` and records reloads.
-            grace: How long earlier calls can use replaced plugin code.
-            redactor: Masks the secrets of the last read files and of the served catalog.
+            authenticator: Receives the section `auth` of each served configuration.
+            audit: Receives the section `audit` of each served configuration, and records reloads.
+            grace: How long running calls can use replaced plugin code.
+            redactor: Updated to mask the secrets of the last read files and of the served catalog.
             is_exposed: Returns whether other machines can reach the listeners.
             keeps_places: Whether candidates contain the locations of definitions.
         """
@@ -167,7 +167,7 @@ class ReloadPipeline:
         return candidate
 
     async def read_again(self, look: Callable[[LoadedConfig], T]) -> T:
-        """Read the definitions without serving them, and pass them to `look` in the thread.
+        """Load the files without serving them. Return the result of `look`, which runs in the reload thread.
 
         Raises:
             ConfigError: Nothing could be read.
@@ -182,7 +182,7 @@ class ReloadPipeline:
         return loaded
 
     def _load(self) -> LoadedConfig:
-        """Read the files and merge the sources. Each name keeps its owner unless the lock has changed."""
+        """Read the files and add the definitions of the sources. If two sources offer a name, keep the served one."""
         served, config = self.served, load(self._path)
         lock = read_lock(config.lock_file)
         owners = served.owners if lock == served.lock else NO_OWNERS
@@ -299,10 +299,10 @@ _NEVER: Final = 2**31 - 1
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Limit garbage collection to young objects. If older objects are frozen already, freeze the survivors too.
+    """Limit garbage collection to young objects. If the process uses `gc.freeze`, also freeze the loaded objects.
 
     Ten thousand tools are about a million objects, and each full collection would stop all threads for a second.
-    Loaded objects have few cycles except plugin types, so reference counting frees them.
+    Reference counting frees loaded objects, because only plugin types contain cycles.
     """
     before = gc.get_threshold()
     if before[1] == _NEVER:  # Another load has already limited the collection.

@@ -97,7 +97,7 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
 
 
 def _renamed(manifest: Manifest) -> dict[str, str]:
-    """Map the path that each alias would have to the definition with that alias."""
+    """Map the path of each alias, such as `tools.old_name`, to the path of the definition with that alias."""
     return {
         f"{place.partition('.')[0]}.{alias}": place
         for place, written in manifest.written.items()
@@ -160,7 +160,7 @@ def _lines(value: Json) -> Sequence[str]:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes multi-line text as a literal block."""
+    """YAML dumper that writes multi-line strings as literal blocks (`|`)."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -80,7 +80,7 @@ class Reloader:
         self.is_watching = False
 
     async def run(self) -> None:
-        """Reload when files change, until cancelled. If a watch failed, compare the files at every retry too."""
+        """Reload when files change, until cancelled. If a watch fails, retry it and compare the files periodically."""
         while True:
             self._is_armed = True
             retry_at = asyncio.get_running_loop().time() + _RETRY_SECONDS
@@ -131,7 +131,7 @@ class Reloader:
     async def _look(self, *, is_settled: bool) -> None:
         """Reload if files have changed, once two consecutive snapshots are equal.
 
-        This prevents loading a file that is still being written. With `is_settled`, do not wait for a second snapshot.
+        A file that is still being written is therefore not loaded. With `is_settled`, one snapshot is enough.
         """
         earlier: Snapshot | None = None
         for look in range(_MAX_LOOKS):

@@ -1,7 +1,7 @@
 """Computes which paths to watch, and takes snapshots of file metadata. File contents are never read.
 
-Directories are watched, because a watch on a file follows its inode and is lost when the file is replaced by rename.
-ConfigMaps are updated by renaming `..data` beside their links, which only the directory reports.
+Directories are watched instead of files. A watch on a file follows the inode, so the watch is lost when the file is
+replaced by rename. Kubernetes updates ConfigMaps by renaming `..data`, which only a watch on the directory reports.
 """
 
 import os
@@ -35,7 +35,7 @@ MAX_ENTRIES: Final = 100_000
 """The maximum number of paths in a snapshot. Further paths are only watched by events."""
 
 _SUFFIXES: Final = (".yaml", ".yml", ".md")
-"""Suffixes of the files that patterns match."""
+"""Patterns only match files with these suffixes."""
 _MISSING: Final[State] = (0, 0, 0, "")
 _NOISE: Final = frozenset({"__pycache__", ".git", ".hg", "node_modules"})
 
@@ -93,7 +93,7 @@ class WatchPlan:
 
     @cached_property
     def _real_roots(self) -> tuple[tuple[Path, Path], ...]:
-        """Pairs of a real path and a root that is reached through links. FSEvents on macOS reports real paths."""
+        """Pairs of resolved path and root, for roots with links. FSEvents on macOS reports resolved paths."""
         real = ((Path(os.path.realpath(root)), root) for root in self.roots)
         return tuple((place, root) for place, root in real if place != root)
 
@@ -177,7 +177,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _changed_at(self, path: str) -> int:
-        """Return the change time of a path, including links that point to it."""
+        """Return the latest change time of a path and of the links that lead to it, in ns."""
         inode, changed_at, _, place = self.states[path]
         # Circular links have no inode here, because `stat` fails, so `_links` terminates.
         if inode and place != path:

@@ -44,7 +44,7 @@ local function watchers(key)
   return found
 end
 """
-"""Functions for scripts whose KEYS are creation times, expiry times, leases, counts by status, and the task."""
+"""Lua functions for all scripts. KEYS: creation times, expiry times, leases, counts by status, and the task."""
 _ADD: Final = (
     _COMMON
     + """

@@ -37,7 +37,7 @@ Work = Callable[[TaskRun], Coroutine[Json, Json, Ending]]
 
 
 class TaskChanged(msgspec.Struct, frozen=True):
-    """Event: a task was created, or its status has changed."""
+    """An event that is published when a task is created or changes its status."""
 
     task: Task
 
@@ -115,7 +115,7 @@ class TaskRunner:
         self._events.publish(TaskChanged(task))
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
-        """Stop working on a task that has ended or belongs to another process. No result is stored."""
+        """Stop working on a task without storing a result, because the task has ended or belongs to another process."""
         self._stop(task_id)
         if is_over:
             self.limiter.release(task_id)
@@ -149,9 +149,9 @@ class TaskRunner:
         return [await self.get(task.id) or task for task in await self.store.newest(count)]
 
     async def answer(self, task_id: str, take: Callable[[Task], Task | None], *, caller: object = None) -> Task | None:
-        """Pass the client's responses to a task. The task continues once all requests have a response.
+        """Add the client's answers to a task. The task continues when all its questions are answered.
 
-        `take` returns the task with the responses, or None to leave the task unchanged.
+        `take` returns a copy of the task with the answers, or None to leave the task unchanged.
         """
 
         def answered(task: Task) -> Task | None:

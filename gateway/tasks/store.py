@@ -38,7 +38,7 @@ class TaskStore(Protocol):
 
     async def remove(self, task_id: str) -> None: ...
     async def watch(self, task_id: str) -> None:
-        """Ask to be notified when another process changes the task."""
+        """Subscribe this process to changes of the task by other processes."""
 
     async def unfinished(self) -> Sequence[Task]:
         """Return the unfinished tasks of processes that have ended."""

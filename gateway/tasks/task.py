@@ -42,9 +42,9 @@ class TaskMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The client's responses, by the keys that the plugin uses."""
     results: dict[str, Json] = {}
     definition: str = ""
-    """The version of the tool. If the version has changed, all requests are sent to the client again."""
+    """The version of the tool. If the version changes, all questions are sent to the client again."""
     round: int = 0
-    """How often all requests were sent again. This number is part of the requests' keys."""
+    """How often all questions were sent again. This number is part of each question's key."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +67,9 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """A number that increases with each change, for optimistic locking."""
     status: TaskStatus = TaskStatus.WORKING
     message: str = ""
-    """A text for people that describes the progress or the reason for a failure."""
+    """A description of the progress or the reason for a failure, to show to users."""
     questions: bytes = b""
-    """The open requests to the client by key, if the status is `input_required`."""
+    """JSON object of the unanswered questions to the client by key, if the status is `input_required`."""
     memory: bytes = b""
     outcome: bytes = b""
     """The result of a completed task, or the JSON-RPC error of a failed task."""

@@ -38,7 +38,7 @@ from gateway.json_types import JsonObject, empty
 from gateway.plugin import ListKind
 
 Selection = Callable[[ListKind, Iterable[str], Iterable[str]], bool]
-"""Returns whether an `include` or `exclude` selects a primitive with this kind, these tags and these names."""
+"""A compiled `include` or `exclude`: returns whether it selects a primitive with the given kind, tags and names."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Set if the view has `search: true`."""
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
-        """Return whether the view contains a primitive. The names of a resource are its key and its URI."""
+        """Return whether the view contains a primitive. For a resource, `names` are its key and its URI."""
         tags, names = tuple(tags), tuple(names)
         if self.include is not None and not self.include(kind, tags, names):
             return False
@@ -73,7 +73,7 @@ def names_of(primitive: Primitive) -> tuple[str, ...]:
 class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
     rate_limit: RateLimit | None = None
     of_caller: tuple[int, int] | None = None
-    """Maximum number of running calls and maximum number of waiting calls, per caller."""
+    """Limits per caller: the maximum number of running calls, and the maximum number of waiting calls."""
     of_all: tuple[int, int] | None = None
     sampling: SamplingLimits = defaults_of(SamplingLimits)
     tasks: TaskLimits = defaults_of(TaskLimits)
@@ -90,11 +90,11 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     server_info: JsonObject
     """The server's `Implementation` object in the 2026-07-28 schema."""
     instructions: str | None
-    """Instructions from the configuration files only. `all_instructions` adds the instructions of upstreams."""
+    """Instructions from the configuration files. `all_instructions` also contains the instructions of upstreams."""
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Instructions of each upstream, by the name of the upstream."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Upstreams that all callers can use but whose tools are not known yet, by the prefix of their tool names."""
+    """Names of public upstreams whose tools are not known yet, by the prefix of their tool names."""
     page_size: int
     cache_ttl: timedelta
     tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)
@@ -116,12 +116,12 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     listed_tools: tuple[Tool, ...] | None = None
     """Tools that `tools/list` returns in a view with `search`. None lists all tools."""
     beyond: "Catalog | None" = None
-    """The caller's catalog without the view. Tools and prompts of the view can read resources of that catalog."""
+    """The caller's catalog without the view. Tools and prompts in the view can also read resources outside the view."""
     left_out: tuple[Unavailable, ...] = ()
     warnings: tuple[Problem, ...] = ()
     redactor: Redactor
     pins: DefinitionDigests = msgspec.field(default_factory=dict)
-    """Digests of the served definitions. A definition served in its locked version has the digests of the lock."""
+    """Digests of the served definitions. Definitions served in their locked version have the digests of the lock."""
     lock_differences: tuple[Difference, ...] = ()
     limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
@@ -150,7 +150,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self._listing(filter(predicate, self.primitives()))
 
     def with_listed_tools(self, tools: Iterable[Tool]) -> "Catalog":
-        """Return a catalog that lists only these tools. Clients can still call tools that are not listed."""
+        """Return a catalog whose `tools/list` contains only these tools. Clients can still call all tools."""
         listed = tuple(tools)
         fingerprints = {**self.fingerprints, "tools": _fingerprints(listed)["tools"]}
         return replace(self, listed_tools=listed, fingerprints=fingerprints)
@@ -213,8 +213,8 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
         """Return the resource or template that serves `uri`, and the variables in the URI.
 
-        Exact URIs take precedence over templates. Among templates of the files, the first match wins. Among templates
-        of upstreams, the closest match wins.
+        Exact URIs take precedence over templates, and templates in the configuration over templates of upstreams. The
+        first matching template of the configuration wins, otherwise the closest match of the upstreams.
         """
         uri = self.aliases.get("resources", {}).get(uri, uri)
         if (resource := self.resources.get(uri)) is not None:
@@ -248,7 +248,7 @@ def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:
 
 
 def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
-    """Map the tool names in app pages to the served names. Skip ambiguous names, and names of other tools."""
+    """Map the names that app pages of upstreams use for tools to the served names. Skip ambiguous names."""
     counts = Counter(each.name_in_app for each in tools.values() if each.name_in_app)
     return {
         each.name_in_app: name

@@ -91,11 +91,11 @@ _ALIKE: Final[dict[int, str | None]] = {
 }
 """Replacements of characters in a skeleton. Separators map to None, which removes them."""
 _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
-"""Scripts with similar letters, by the first word of the letters' names."""
+"""Scripts with similar letters. A script is the first word of a letter's Unicode name."""
 
 
 def mixed_scripts(name: str) -> str | None:
-    """Find a word that mixes similar-looking scripts, and describe the first letter of its second script."""
+    """Return the first letter whose script differs from an earlier similar script in the same word, or None."""
     if name.isascii():
         return None
     # Check each word separately, because a name can contain words in different scripts.
@@ -140,7 +140,7 @@ _SUSPECTS: Final = re.compile(
     r"|(?<=[A-Za-z ])[\ufe0e\ufe0f]|(?<![\u3400-\u9fff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"
 )
 _FLAG: Final = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-"""Flag of a region (Unicode "Emoji Tag Sequence"), the only legitimate use of tags."""
+"""Flag of a region (Unicode "Emoji Tag Sequence"), the only legitimate use of Unicode tag characters."""
 
 
 def invisible_characters_in(text: str) -> str | None:

@@ -34,9 +34,9 @@ DefinitionDigests = Mapping[Name, DefinitionDigest]
 _LEADS_TO: Final = ("command", "args", "cwd", "url", "connection", "document", "type", "transport")
 SKILLS: Final = "skills"
 CLAIMS: Final = "claims"
-"""Section for names that more than one source entry offers."""
+"""Section of the lock for names that several source entries offer. Locks which entry provides the name."""
 PAGES: Final = "pages"
-"""Section for pages of upstreams, by URI. Only `mcp-gateway lock` and requests read the pages."""
+"""Section of the lock for pages of upstreams, by URI. A reload does not read the pages."""
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
 """The server's instructions, which are locked like a description, because models follow them."""
 
@@ -99,7 +99,7 @@ def locked_owners(loaded: LoadedConfig, locked: DefinitionDigests | None) -> dic
 
 
 def _origin(loaded: LoadedConfig, path: tuple[str, ...]) -> str:
-    """Digest the name of a source entry and its target, without values of variables and secrets."""
+    """Digest the path and target of a source entry, such as an upstream, without values of variables and secrets."""
     found = loaded.sources.written(path)
     written = found if isinstance(found, Mapping) else {}
     leads = {key: written[key] for key in _LEADS_TO if written.get(key)}

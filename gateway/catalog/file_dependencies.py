@@ -26,9 +26,9 @@ class FileDependencies(msgspec.Struct, frozen=True):
     served_roots: Mapping[str, RootPlace] = msgspec.field(default_factory=empty)
 
     def add_root(self, root: str, *, place: str, problems: Problems) -> None:
-        """Add a root directory. Report an error if a new symbolic link redirects the directory.
+        """Add a root directory. Report an error if a symbolic link created since the last load redirects the directory.
 
-        An existing link can change its target, because the operator created that link.
+        Links from earlier loads can change their targets, because operators switch directories that way.
         """
         links = frozenset(path for path in (root, *map(str, Path(root).parents)) if os.path.islink(path))  # noqa: PTH114
         self.files.add(Path(root))

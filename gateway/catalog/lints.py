@@ -175,9 +175,9 @@ def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
 
 
 def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
-    """Warn about HTTP requests that change data, if `annotations` do not reflect the change (RFC 9110 §9.2.1, §9.3.5).
+    """Warn if `annotations` contradict the HTTP method (RFC 9110 §9.2.1, §9.3.5), unless they set `destructive`.
 
-    The effect of a command cannot be determined. An explicit `destructive` is always trusted.
+    Commands are not checked, because their effects are unknown.
     """
     http, said = config.http, config.annotations
     if http is None or not http.changes_data:

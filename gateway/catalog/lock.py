@@ -23,7 +23,7 @@ from gateway.json_types import DocumentPath, Json, JsonObject
 COMMAND: Final = "mcp-gateway lock"
 
 _MOST_NAMED: Final = 9
-"""Maximum number of further definitions that one warning names."""
+"""Maximum number of definitions that a warning names after the first one."""
 _VERSION: Final = 1
 _OFFERED: Final = "offered"
 _KINDS: Final = {"tools", "resources", "templates", "prompts"}
@@ -65,9 +65,9 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """Why the file is unusable."""
     offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
-    """Locked lists of upstreams in wire form, by server and kind."""
+    """Definitions of each upstream at the time of the lock, in wire form, by upstream and kind."""
     excludes: bool = True
-    """Whether an enforced lock leaves out changed definitions, instead of only reporting them."""
+    """Whether changed definitions are left out if the lock is enforced. If false, they are only reported."""
 
     def compare(
         self,
@@ -77,9 +77,9 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         problems: Problems,
         is_hidden: Callable[..., bool],
     ) -> tuple[Difference, ...]:
-        """Report problems of the lock, and warn about differences. Identical differences share one warning.
+        """Report an unusable lock, and return the differences. Warn once about each kind of difference.
 
-        A missing page, or a definition that is missing because of an error (`is_hidden`), does not count as removed.
+        Pages are never reported as removed. Neither are definitions that only errors hide (`is_hidden`).
         """
         place = problems.at("server", "lock")
         if self.pins is None:
@@ -179,7 +179,7 @@ def summary(found: Sequence[Difference]) -> str:
 
 
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
-    """Return one warning about all definitions with the same difference. The warning is reported at `first`."""
+    """Return one warning about definitions with the same difference. `first` is the location of the warning."""
     subject = f"`{'.'.join(first.name)}` " if first.change == "removed" else ""
     effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]

@@ -100,7 +100,7 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
 
 
 def _parts(document: Document, catalog: Catalog) -> Iterator[tuple[str, Catalog]]:
-    """Yield the part of the catalog for each API key, tokens without scopes, each relevant scope, and each view."""
+    """Yield the catalog of each audience: each API key, tokens without scopes, tokens with one scope, and each view."""
     auth = document.auth
     if auth is None:
         yield _EVERYBODY, catalog

@@ -1,6 +1,6 @@
 """Imports a plugin directory from memory as a package whose name contains a digest of the directory's content.
 
-Running calls keep the code of their generation, even for late imports. Python's cache of compiled files is not used,
+Running calls keep their code after a reload, even for late imports. Python's cache of compiled files is not used,
 because that cache detects changes only by size and whole seconds. `sys.path` and the directory are not modified.
 """
 
@@ -36,7 +36,7 @@ class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[str, PluginFile]
     """Files by module name within the package. The name of the package itself is ""."""
     content: str
-    """Digest of all Python files, without the path of the directory."""
+    """Digest of the contents of all Python files. The path of the directory is not included."""
 
     @property
     def imported(self) -> list[ModuleType]:
@@ -45,7 +45,7 @@ class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
         return [module for name, module in tuple(sys.modules.items()) if _belongs(name, self.name)]
 
     def forget(self, *, but: Sequence[str] = ()) -> None:
-        """Remove the modules from `sys.modules`, except the modules in `but`. Running functions are not affected."""
+        """Remove the package's modules from `sys.modules`, except for `but`. Running functions are not affected."""
         for name in [name for name in tuple(sys.modules) if _belongs(name, self.name) and name not in but]:
             del sys.modules[name]
 
@@ -188,7 +188,7 @@ def _described(error: BaseException, beneath: Path | None) -> str:
 
 
 def _place(error: BaseException, beneath: Path | None) -> str:
-    """Return the position in the plugin's files, unless the error message already contains the position."""
+    """Return the file and line of an error as ` (file:line)`, without a line that is already in the message."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}:{error.lineno})" if f"{error.lineno}" not in str(error) else f" ({error.filename})"
     frames = [

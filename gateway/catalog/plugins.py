@@ -89,9 +89,9 @@ class Plugins:
         return any(module in package.sources for package in self._opened.packages)
 
     def code_of(self, reference: str) -> str:
-        """Return a digest or version of the code of `module:callable` without importing it.
+        """Return a string that changes with the code of `module:callable`, without importing the module.
 
-        The digest covers a whole plugin directory, or one file outside of them. Entry points have a version.
+        The string is the digest of the plugin directory, the version of the entry point, or the digest of the file.
         """
         module = reference.partition(":")[0]
         for package in self._opened.packages:
@@ -116,10 +116,10 @@ class Plugins:
         return None if holder is None else _callable(holder, path, module=module, problems=problems)
 
     async def start(self, threads: DaemonThreadPool) -> None:
-        """Run `startup()` of modules that are new in the newest generation.
+        """Run `startup()` of the modules that the newest generation uses, unless they are already started.
 
-        A module with a pending `shutdown()` stays started. If the generation is rejected, the modules that only this
-        generation uses become unused when the next generation is served.
+        Used modules are removed from the lists of `unload_unused`. If the generation is then rejected, its modules
+        become unused when the next generation is served.
 
         Raises:
             ConfigError: a hook failed. Modules started by this call have been shut down.
@@ -140,8 +140,8 @@ class Plugins:
     def unload_unused(self) -> list[ModuleType]:
         """Make the newest generation the served one, and return the modules that are no longer used.
 
-        Running calls can import these modules for one more generation. Pass the list to `shut_down` after those calls
-        have ended. `start` removes modules that are used again from the list.
+        Running calls can still import modules of the previous generation. Pass the list to `shut_down` after these
+        calls have ended. Until then, `start` removes modules from the list that are used again.
         """
         kept = {package.name for package in (*self._opened.packages, *self._previous.packages)}
         self._forget(package for name, package in self._finder.packages.items() if name not in kept)
@@ -199,7 +199,7 @@ def _file_digest(module: str) -> str:
 
 
 class _Generation(msgspec.Struct, kw_only=True):
-    """The plugin modules that are available to one generation of the configuration, and those that it uses."""
+    """The available and the used plugin modules of one generation, which is one load of the configuration."""
 
     packages: tuple[PluginPackage, ...] = ()
     import_seconds: float = IMPORT_SECONDS

@@ -1,6 +1,6 @@
 """Compiled primitives, as immutable values.
 
-Every `definition` is in the wire form of 2026-07-28. `gateway.wire.downgrade` adapts it to older revisions.
+Each `definition` is in the wire form of 2026-07-28. `gateway.wire.downgrade` converts definitions to older revisions.
 """
 
 import base64
@@ -65,7 +65,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     """Fields that tools, resources, resource templates and prompts share."""
 
     kind: ClassVar[ListKind]
-    """Section of the file that defines the primitive. Templates belong to "resources"."""
+    """Section of the file that defines the primitive. Resource templates are in the section "resources"."""
     name: str
     definition: JsonObject
     timeout: timedelta
@@ -95,7 +95,7 @@ class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
     is_required: bool
     """Whether clients must support tasks."""
     asks_before: bool
-    """Whether questions are asked before the task is created."""
+    """Whether the tool asks its questions to the client before the task is created."""
     after: float
     """Seconds until a running call becomes a task."""
     ttl_ms: int
@@ -141,7 +141,7 @@ class Resource(Primitive, frozen=True, kw_only=True):
     contents: ShapeContents
     cache_ttl: timedelta | None = None
     is_shared: bool = True
-    """Whether all callers read the same content."""
+    """Whether the content is the same for all callers, and can be cached for all of them."""
     skill: Skill | None = None
     """The skill, if the resource is the SKILL.md of a skill."""
 
@@ -176,7 +176,7 @@ class Prompt(Primitive, frozen=True, kw_only=True):
 
 
 _FINGERPRINT_BYTES: Final = 12
-"""The length is short, because each session stores three fingerprints and each cursor contains one."""
+"""Length of a fingerprint, which is short because sessions store three fingerprints and cursors contain one."""
 
 
 def fingerprint(digests: Iterable[bytes]) -> str:

@@ -37,7 +37,7 @@ _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
-"""Scripts without spaces between words, and Korean, which appends particles to words."""
+"""Regex class of scripts without spaces between words, and of Korean, which appends particles to words."""
 _WORD: Final = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 _ENDINGS: Final = (("ies", "y"), *((f"{end}es", end) for end in ("x", "ch", "sh", "ss", "us")), ("s", ""))
 _VOWEL: Final = re.compile("[aeiouy]")

@@ -30,7 +30,7 @@ from gateway.json_types import JsonObject, empty
 
 MAX_FILES: Final = 512
 MAX_BYTES: Final = 16 * 2**20
-"""Limits per skill that every host must support (SEP-2640, "Limits")."""
+"""`MAX_FILES` and `MAX_BYTES` per skill are the limits that every host must support (SEP-2640, "Limits")."""
 
 
 class SkillFileFacts(msgspec.Struct, frozen=True, kw_only=True):

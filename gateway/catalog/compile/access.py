@@ -88,7 +88,7 @@ def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -
 
 
 def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> RequiredScopes:
-    """Combine the scopes of all rules and of `access`. The definition is visible only if all of them set `visible`."""
+    """Return all scopes of the matching rules and of `access`. `is_visible` is true if all of them set `visible`."""
     own = [] if config.access is None else [config.access]
     sources = list(chain[Rule | models.Access](rules, own))
     return RequiredScopes(

@@ -28,7 +28,7 @@ def tool_meta(config: AppPage, *, uri: str) -> JsonObject:
 
 
 def compile_app(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> list[Resource]:
-    """Compile the page of a tool, if any. The page requires the tool's scopes. `problems` must point to `app`."""
+    """Compile the page of a tool with `app`. Callers need the tool's scopes to read the page."""
     if (app := config.app) is None:
         return []
     uri = app_uri(name, server=context.server)
@@ -55,7 +55,7 @@ def _with_meta(contents: ShapeContents, meta: JsonObject) -> ShapeContents:
 
 
 def _page_meta(config: AppPage) -> JsonObject:
-    """Return the `_meta.ui` of a page (SEP-1865, UIResourceMeta). The host decides about omitted members."""
+    """Return the `_meta.ui` of a page (SEP-1865, UIResourceMeta). Hosts use defaults for omitted members."""
     meta: dict[str, Json] = {}
     if config.csp is not None:
         meta["csp"] = {"connectDomains": config.csp.connect, "resourceDomains": config.csp.resources}

@@ -94,7 +94,7 @@ def connection_of(config: Tool | Resource | Prompt, *, context: CompileContext) 
 
 
 def has_answer_per_caller(config: Tool | Resource | Prompt, *, context: CompileContext) -> bool:
-    """Whether the connection authenticates each caller separately, so that results can differ between callers."""
+    """Whether results can differ between callers, because the connection authenticates as the caller."""
     connection = connection_of(config, context=context)
     return connection is not None and connection.auth is not None and connection.auth.is_per_caller
 
@@ -223,17 +223,17 @@ _TEXT_OUTPUT: Final = OutputTraits()
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
     compile: Callable[[_Definition], Executor]
     output: OutputTraits = _TEXT_OUTPUT
-    """Properties of the backend's results that `output` depends on."""
+    """Properties of the backend's results that determine which settings of `output` are valid."""
     timeout_bounds: Literal["call", "attempt"] = "call"
     """Whether `timeout` in the backend's mapping limits the whole call or each attempt."""
     sees_caller: bool = True
-    """Whether the result can depend on the caller even without `forward_headers` and `caller` in templates. If so, the
-    result is not shared between callers.
+    """Whether the backend can read the caller's identity even without `forward_headers` and `caller` in templates.
+    If so, results are not shared between callers.
     """
     cut: Literal["bytes", "rows"] | None = None
     """Unit in which the backend can truncate a result early, if `output` would truncate the result later."""
     is_of_operator: bool = False
-    """Whether the result is a text or file of the operator. Control characters in such a result are kept."""
+    """Whether the result is a text or file written by the operator. Control characters in such results are kept."""
 
 
 BACKENDS: Final[Mapping[str, Backend]] = {

@@ -23,7 +23,7 @@ _NO_FACTS: Final[frozenset[str]] = frozenset()
 def common_fields(
     kind: ListKind, name: str, config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext
 ) -> dict[str, Any]:
-    """Return constructor arguments for a `Primitive`. Call this after compiling all its templates in `scope`.
+    """Return constructor arguments for a `Primitive`. Compile its templates first, because they add to `scope`.
 
     Each limit comes from the definition, its backend, the file's defaults, or the built-in defaults.
     """

@@ -246,7 +246,7 @@ def _add(
 def _untaken(
     templates: Sequence[ResourceTemplate], loaded: LoadedConfig, *, problems: Problems
 ) -> Sequence[ResourceTemplate]:
-    """Report and remove templates of upstreams that the file also defines."""
+    """Report and remove templates of upstreams whose URI template is also defined in the configuration files."""
     # Iterate in reverse, so that the first of several equal templates is kept.
     paths = {each.uri_template: ("resources", each.name) for each in reversed(templates)}
     own = {template: path for template, path in paths.items() if path not in loaded.origins}
@@ -302,7 +302,7 @@ def warn_of_dangling_references(document: Document, *, served: Sequence[str], pr
 
 
 def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str], problems: Problems) -> None:
-    """Report aliases that are in `taken` or belong to another primitive."""
+    """Report aliases that are names in `taken` or also aliases of another primitive."""
     aliases: dict[str, str] = {}
     for key, primitive in primitives.items():
         for index, alias in enumerate(primitive.aliases):

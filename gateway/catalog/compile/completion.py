@@ -30,7 +30,7 @@ from gateway.language.templates.render_state import json_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 _Source = Callable[[Invocation], Awaitable[Iterable[str]]]
-"""Returns the candidate values for a request. The request's arguments include `value`, the text typed so far."""
+"""Function that returns candidate values. `value` in the arguments is the text that the user has typed so far."""
 
 log: Final = structlog.get_logger(__name__)
 

@@ -36,7 +36,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
     services: Services
     plugins: Plugins
     has_all_plugins: bool
-    """Whether all directories in `plugins` exist. If not, an unknown function may be in a missing directory."""
+    """Whether all directories in `plugins` exist. If one is missing, unknown functions are not reported."""
     redactor: Redactor
     connections: Mapping[str, Connection]
     authorizations: Mapping[str, Authorization]
@@ -78,7 +78,7 @@ def refuse_caller_as_input(scope: Scope, config: Definition) -> None:
 
 
 def place_of_input(config: Definition, name: str) -> tuple[str, ...]:
-    """Return the path of an input, prompt argument or variable."""
+    """Return the path below the definition at which errors about an input, prompt argument or variable are reported."""
     match config:
         case Tool(python=PythonCall(), input=None, input_schema=None):
             return ("python", "call")

@@ -102,7 +102,7 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
         return chain[Primitive](self.tools.values(), self._all_resources(), self.templates, self.prompts.values())
 
     def sound(self, loaded: LoadedConfig, problems: Problems) -> "CompiledDefinitions":
-        """Remove definitions that have errors and come from sources such as upstreams. Sources have no skills."""
+        """Remove invalid definitions that come from sources such as upstreams, so that the others can be served."""
         found = {(str(kind), str(name)) for kind, name in loaded.origins}
         names = {name for name in found if not problems.at(*name).has_no_errors}
         if not names:
@@ -191,9 +191,9 @@ def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:
 
 
 def _compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
-    """Return one resource per file of a skill (SEP-2640). The resource of SKILL.md is first and has the skill's entry.
+    """Return a resource for each file of a skill (SEP-2640). The first is SKILL.md and contains the `Skill`.
 
-    With `is_pinned`, files that have changed cannot be read.
+    With `is_pinned`, a file that has changed since the load cannot be read.
     """
     key = key_of(found.name)
     # A skill is compiled like a `files` resource.

@@ -151,7 +151,7 @@ def _sees_caller(config: models.Resource) -> bool:
 
 
 def _written(source: str) -> str:
-    """Return the URI with encoded interpolated text, so that the text is not read as a template expression."""
+    """Return the template with percent-encoded interpolated values, so that their braces are not template syntax."""
     return "".join(part.source if isinstance(part, UriExpression) else part for part in parse_uri_template(source))
 
 
@@ -233,7 +233,7 @@ def _compile_files(
 
 
 def _default_prefix(name: str, *, problems: Problems) -> tuple[str, str] | None:
-    """Return the prefix of all URIs and the name of the path variable, for a definition without `uri`."""
+    """Return the URI prefix and path variable of a `files` resource without `uri`: `docs:///` and `path` for `docs`."""
     if _SCHEME.fullmatch(name) and name not in _WEB_SCHEMES:
         return f"{name}:///", "path"
     rule = "is a web scheme" if name in _WEB_SCHEMES else "is not a valid URI scheme (a-z, then a-z 0-9 + - .)"

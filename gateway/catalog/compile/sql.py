@@ -153,7 +153,7 @@ def _compile_settings(config: SqlCompletion, dialect: Dialect, *, scope: Scope) 
 
 
 def check_bound(executor: SqlExecutor, scope: Scope, config: Tool | Resource) -> None:
-    """Report inputs that no statement uses."""
+    """Report inputs that are neither bound in a statement nor used in a template."""
     names = {name for statement in executor.statements for name in statement.names}
     if not scope.problems.has_no_errors:
         return

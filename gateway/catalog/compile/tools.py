@@ -30,7 +30,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 """The tool names that MCP allows (MCP 2026-07-28 server/tools, "Tool Names")."""
 
 _MAX_NAME_LENGTH: Final = 64
-"""Maximum length of a tool's name that the APIs of several models accept."""
+"""The maximum length of tool names in the APIs of several model providers."""
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -127,8 +127,8 @@ def _announced(output: Output, *, is_relayed: bool) -> JsonObject | None:
 def _most_bytes(config: models.Tool, output: Output) -> int:
     """Return the maximum size of a backend's result, in bytes.
 
-    If `output` only truncates the result, the backend can stop early: queries at `max_size`, and commands at twice
-    `max_size`, because sanitizing removes characters. Otherwise, `select` or the output store can need more.
+    If long results are truncated anyway, a query stops at `max_size`. A command stops at twice `max_size`, because
+    control characters are removed later. Other results are needed in full, for example for `select`.
     """
     cut, max_size = BACKENDS[config.backend].cut, DEFAULT_MAX_SIZE if output.max_size is None else output.max_size
     is_cut = output.overflow in {None, "truncate"} and not (output.select or output.template)

@@ -1,4 +1,4 @@
-"""Computes versions of primitives: digests that change when an edit of the files changes the primitive."""
+"""Computes the version of a primitive, a digest that changes with its definition, code and files."""
 
 import hashlib
 import os

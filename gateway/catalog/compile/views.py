@@ -157,7 +157,7 @@ _SEARCH: Final[JsonObject] = {
     },
     "content": [{"text": "{{ query }} {{ limit }}"}],
 }
-"""A tool as in a configuration file. `with_search` replaces `content`, which only marks both inputs as used."""
+"""`search_tools` in the format of configuration files. `with_search` replaces the `content`, a placeholder."""
 _CALL: Final[JsonObject] = {
     "title": "Call a tool",
     "description": "Calls a tool that `search_tools` found, with arguments that fit its `inputSchema`.",

@@ -119,7 +119,7 @@ def _described(name: str, config: Tool | Resource | Prompt, *, description: str 
 
 
 def _over(definition: JsonObject, written: dict[str, Json]) -> dict[str, Json]:
-    """Override members of an upstream's definition with members from the file. Resources keep their names."""
+    """Override members of an upstream's definition with members from the file, except the names of resources."""
     if "uri" in definition or "uriTemplate" in definition:
         written.pop("name")
     annotations = {**definition.get("annotations", {}), **written.get("annotations", {})}

@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """The background tasks of one owner. Unlike in a TaskGroup, a failed task does not cancel the other tasks."""
+    """A group of background tasks. Unlike in `asyncio.TaskGroup`, a failed task does not cancel the other tasks."""
 
     def __init__(self) -> None:
         # Keep references to the tasks, because the event loop only keeps weak references.

@@ -53,7 +53,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Split text into groups of lines, because `re` holds the GIL while it searches a string."""
+    """Split text into groups of lines, because `re` blocks other threads (GIL) while it searches a string."""
     start = 0
     while start < len(text):
         end = text.find("\n", start + _PIECE) + 1 or len(text)

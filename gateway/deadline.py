@@ -57,11 +57,11 @@ class Deadline(msgspec.Struct, eq=False):
             raise DeadlineExceededError(what, allowed) from expiry
 
     def within(self, seconds: float | None) -> float:
-        """Return the deadline of a part of the call that can run for at most `seconds`."""
+        """Return the time in `seconds` from now, but at most the deadline of the call."""
         return self.at if seconds is None else min(self.at, asyncio.get_running_loop().time() + seconds)
 
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
-        """Return `error`, or an error with the call's own time limit if the whole call has timed out too."""
+        """Return `error`, or an error that names the call's time limit if the whole call has also timed out."""
         return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)
 
     def pause(self) -> None:

@@ -30,7 +30,7 @@ class ErrorCode(IntEnum):
     MISSING_CLIENT_CAPABILITY = -32021
     UNSUPPORTED_PROTOCOL_VERSION = -32022
     TOO_MANY_REQUESTS = 429
-    """The number of the HTTP status (RFC 6585). JSON-RPC does not reserve this code."""
+    """The same number as the HTTP status (RFC 6585), because JSON-RPC does not define a code for this error."""
 
 
 class Severity(StrEnum):
@@ -91,7 +91,7 @@ class RpcError(Exception):
         self.data = data
 
     def masked(self, text: Callable[[str], str], json: Callable[[Json], Json]) -> Self:
-        """Mask secrets in the message and the data with the given functions, and return this error."""
+        """Mask secrets in the message with `text` and in the data with `json`, in place. Return this error."""
         self.message, self.data = text(self.message), json(self.data)
         return self
 

@@ -1,7 +1,8 @@
 """Handles signals during the start and the end of the process.
 
-By default, a signal kills a starting daemon, or is ignored if the daemon is PID 1 of a container (signal(7)). During
-imports, Ctrl-C must end other commands without a traceback. This module is loaded first, so its imports are minimal.
+Without a handler, SIGTERM kills a starting daemon, or is ignored if the daemon is PID 1 of a container (signal(7)).
+Commands other than the daemon must end without a traceback if Ctrl-C is pressed during imports. This module is loaded
+first, so its imports are minimal.
 """
 
 import os

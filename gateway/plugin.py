@@ -303,11 +303,11 @@ class _Facts(Protocol):
 
 
 class Context(_Facts, Protocol):
-    """The context of a call, for async functions. Only for use on the event loop.
+    """The context of a call, for async functions. The context can only be used on the event loop.
 
-    `progress`, `log` and `close_stream` send messages in order, even if they are not awaited. Await them to send many
-    messages: a queue holds 1000 messages for a slow client, and drops more. After the call, these methods do nothing,
-    and methods that ask the client raise `ToolError`.
+    `progress`, `log` and `close_stream` send messages in order, even without `await`. To send many messages, await each
+    call: up to 1000 messages are queued for a slow client, and further messages are dropped. After the
+    call, these methods do nothing, and methods that ask the client raise `ToolError`.
     """
 
     @property
@@ -336,7 +336,7 @@ class Context(_Facts, Protocol):
         Args:
             level: A severity of RFC 5424.
             data: Any JSON value. Secrets are masked.
-            logger: The name of the part of the program.
+            logger: The name of the logger, such as a component of your plugin.
 
         Raises:
             ToolError: There is no such level, or the data is not JSON.
@@ -435,15 +435,15 @@ class Context(_Facts, Protocol):
         """
 
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask several questions before the call becomes a task; otherwise like `ask`.
+        """Like `ask`, but ask the questions before the call becomes a task (`task:` in the file).
 
-        For calls that can become tasks (`task:` in the file). Async functions must ask these questions before any other
-        `await`. Functions that run in a thread or wait first need `ask: before` or `after`. Otherwise, the questions
-        are asked inside the task.
+        Async functions must ask these questions before any other `await`. Functions that run in a thread, or that await
+        something first, also need `ask: before` or `after` in `task`. Otherwise, the questions are asked inside the
+        task.
         """
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask several questions inside the task, if the call can become a task; otherwise like `ask`."""
+        """Like `ask`, but ask the questions inside the task, if the call can become a task."""
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """Run a step once per call, even if the client has to retry.

@@ -56,7 +56,7 @@ class DaemonThreadPool:
 
     @property
     def stuck(self) -> int:
-        """The number of threads without a waiting caller, plus the number of tasks that continue after cancellation."""
+        """The number of abandoned calls that still run: functions in threads, and tasks that ignore cancellation."""
         return sum(job.result.done() for job in self._jobs) + len(self._orphans)
 
     async def run(

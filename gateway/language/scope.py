@@ -11,7 +11,7 @@ from gateway.json_types import JsonObject, empty
 
 class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     schemas: Mapping[str, JsonObject] = msgspec.field(default_factory=empty)
-    """JSON Schema of each input by name, in file order. Files have `type: file`."""
+    """JSON Schema of each input by name, in file order. Inputs for files have `type: file`."""
     always_given: frozenset[str] = frozenset()
     """Inputs that are required or have a default."""
     is_open: bool = False
@@ -21,14 +21,17 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """The names available at one place in a definition. All scopes of a definition share `used` and `caller_facts`."""
+    """The names that templates at one key of a definition can use.
+
+    All scopes of a definition share `used` and `caller_facts`.
+    """
 
     inputs: Inputs
     problems: Problems
     names: frozenset[str] = frozenset()
     """Other names, such as `result`, `value` or `exit_code`."""
     takes_files: bool = False
-    """Whether a template that is a single expression can return a file."""
+    """Whether a template can return a file (`FileArgument`) if the template is a single expression."""
     used: set[str] = msgspec.field(default_factory=set)
     """Inputs that templates read."""
     has_callers: bool = False

@@ -174,7 +174,8 @@ def _name_in(parameters: Sequence[str]) -> str | None:
 
 
 Replace = Callable[[Json, FileRule | None, DocumentPath], Json]
-"""Replaces a file in arguments. The rule is None if the value is text instead of an object or list with files."""
+"""Returns the replacement for a file at a path in the arguments. The rule is None for text where the schema expects an
+object or a list that contains files."""
 
 
 def referenced_schema(schema: JsonObject, root: JsonObject) -> JsonObject | None:
@@ -190,18 +191,18 @@ def schemas_of_same_value(schema: JsonObject, root: JsonObject) -> list[JsonObje
 
 
 def schemas_of_parts(schema: JsonObject) -> list[JsonObject]:
-    """Return the subschemas for parts of the value: the members of an object, and the items of a list."""
+    """Return the subschemas for the members of an object and the items of a list."""
     parts = [*properties_of(schema).values(), schema.get("additionalProperties"), schema.get("items")]
     return [each for each in parts if isinstance(each, dict)]
 
 
 class FilePlaces(msgspec.Struct, frozen=True):
-    """Finds the files in values of a schema."""
+    """Finds the files in arguments, with the help of their schema."""
 
     schema: JsonObject
     """The schema as written, with `type: file`."""
     rules: Mapping[int, FileRule | None]
-    """Maps the `id` of each file schema to its rule. Schemas that only contain files are mapped to None."""
+    """Maps the `id()` of each subschema with `type: file` to its rule, and the `id()` of its parents to None."""
 
     def replaced(
         self, value: Json, replace: Replace, path: DocumentPath = (), *, schema: JsonObject | None = None
@@ -247,7 +248,7 @@ class FilePlaces(msgspec.Struct, frozen=True):
         return self.replaced(arguments, decode), errors
 
     def size(self, arguments: JsonObject) -> int:
-        """Return the number of characters of all files in arguments, valid or not."""
+        """Return the total number of characters of the encoded files in arguments. The arguments can be invalid."""
         sizes: list[int] = []
 
         def note(value: Json, _rule: FileRule | None, _path: DocumentPath) -> Json:
@@ -258,6 +259,6 @@ class FilePlaces(msgspec.Struct, frozen=True):
         return sum(sizes)
 
     def described(self, arguments: JsonObject) -> JsonObject:
-        """Return the arguments, valid or not, with a description instead of each file."""
+        """Return the arguments with a description instead of each file. The arguments can be invalid."""
         described: JsonObject = self.replaced(arguments, lambda value, _rule, _path: description_of(value))
         return described

@@ -28,7 +28,7 @@ Place = Callable[[DocumentPath], DocumentPath]
 FILE: Final = "file"
 _WORDS: Final = re.compile(rb'"(?:file|max_size|media_types)"')
 _ENVELOPE: Final = 1024
-"""Estimated bytes of a message in addition to the file."""
+"""Estimated size of a message without the file, in bytes."""
 _OURS: Final = frozenset({"max_size", "media_types"})
 _ANNOTATIONS: Final = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "$comment"}
@@ -46,7 +46,7 @@ class FileInput(Model):
     """A file: base64 or a `data:` URI for models, bytes for backends."""
 
     max_size: PositiveSize | None = None
-    """Maximum size. Default: what fits into a message (`listen.max_body`)."""
+    """Maximum size. Default: the largest file that fits into a message (`listen.max_body`)."""
     media_types: Items[MediaRange] = ()
     """Accepted media types, such as image/* or application/pdf. Default: all."""
 
@@ -58,7 +58,7 @@ def is_file_input(schema: JsonObject) -> bool:
 
 
 def holds_files_alone(schema: JsonObject) -> bool:
-    """Whether values of a schema are files or lists of files."""
+    """Whether all valid values of a schema are files or lists of files."""
     items = schema.get("items")
     return is_file_input(schema) or (
         schema.get("type") == "array" and isinstance(items, Mapping) and is_file_input(items)
@@ -114,7 +114,7 @@ def _mentions_file(schema: JsonObject) -> bool:
 
 
 def _leading_to_files(root: JsonObject) -> set[int]:
-    """Return the `id` of each file schema, and of each schema that contains a file schema."""
+    """Return the `id()` of each subschema with `type: file`, and of each subschema that contains one."""
     waiting, schemas = [root], dict[int, tuple[JsonObject, list[JsonObject]]]()
     while waiting:
         schema = waiting.pop()

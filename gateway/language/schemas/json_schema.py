@@ -43,7 +43,7 @@ _RESTRICTED_BY: Final = {
     "prefixItems": ("items",),
     "items": ("additionalItems",),
 }
-"""Maps each keyword to the keywords that would apply to more values if it were removed."""
+"""Maps keywords to the keywords that would apply to further members or items without them."""
 
 
 class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -66,7 +66,7 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return list(islice(self._described(instance, noun=noun), MAX_ERRORS))
 
     def diagnostics(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
-        """Return the errors of the engine, or an empty list for large values."""
+        """Return the errors of the engine. Return no errors for values that are too large or too expensive to check."""
         if self._is_too_large_for_words(instance) or self.cost.limit_exceeded(instance) is not None:
             return []
         return list(self.engine.iter_errors(instance))

@@ -82,7 +82,7 @@ def _leaves(diagnostics: Sequence[ValidationError]) -> Iterator[ValidationError]
 
 
 def _unquoted(diagnostic: ValidationError) -> Json:
-    """Return the JSON value in an invalid string, or None if the schema does not allow the type of the value."""
+    """Parse a rejected string as JSON. Return None if the schema does not allow the type of the parsed value either."""
     text = diagnostic.instance
     if not isinstance(text, str) or text != text.strip():
         return None

@@ -75,7 +75,7 @@ def is_deeper(value: Json, *, than: int) -> bool:
 
 
 def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
-    """Return the cost of validation, or all errors of the first check that fails.
+    """Run these checks in order. Return the cost of validation, or all errors of the first failed check.
 
     1. `$schema` names a supported dialect.
     2. The schema matches the metaschema of the dialect.

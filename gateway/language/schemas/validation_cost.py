@@ -5,7 +5,7 @@ limits for such arguments, and holds the GIL while it runs.
 
 - Patterns with a large automaton, look-around or back-references only match short texts.
 - Nested counted repetitions multiply to at most 1,000, as in RE2: `(a{1,100}){1,100}` has ten thousand states.
-- The number of schemas that apply to one place of an argument is limited.
+- The number of schemas that apply to the same value is limited.
 - The number of integers beyond 2^53 in `uniqueItems` is limited, because the engine gives them equal hashes.
 - Error messages of recursive schemas only describe the first levels of an argument.
 """
@@ -25,7 +25,7 @@ from gateway.language.schemas.keywords import rewritten
 MAX_MATCHED_LENGTH: Final = 4096
 """Maximum characters of a text to match with an expensive pattern."""
 MAX_MATCHES: Final = 32 * 1024
-"""Maximum characters of all texts in an argument to match with expensive patterns."""
+"""Maximum total characters of the texts in an argument, if an expensive pattern can apply to any number of texts."""
 MAX_REPETITIONS: Final = 1000
 MAX_FAN_OUT: Final = 1000
 MAX_LARGE_INTEGERS: Final = 1000
@@ -56,7 +56,7 @@ _TOKEN: Final = re.compile(
     re.DOTALL,
 )
 _ENDLESS: Final = 10**9
-"""Maximum number of repetitions to count."""
+"""`repetitions` returns at most this number."""
 
 
 class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,11 +69,11 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
     matches_any_number: bool = False
     """Whether an expensive pattern can apply to an unlimited number of texts."""
     names_matched: int = 0
-    """Number of `patternProperties`."""
+    """Number of patterns in all `patternProperties`."""
     compares: bool = False
     divides: bool = False
     worded_depth: int | None = None
-    """Levels of an argument that error messages describe. None means all levels."""
+    """Depth at which arguments are truncated before they are checked for error messages. None means unlimited."""
 
     def limit_exceeded(self, instance: Json) -> str | None:
         """Return why an argument is too expensive, or None."""

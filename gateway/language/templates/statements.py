@@ -184,4 +184,4 @@ _TAGS: Final[Mapping[type[nodes.Node], str]] = {
     nodes.FromImport: "from",
     nodes.Scope: "autoescape",
 }
-"""Names of tags that differ from the name of the node class."""
+"""Maps Jinja's node classes to the names of their tags, for classes whose name differs from the tag."""

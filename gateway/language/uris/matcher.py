@@ -80,7 +80,7 @@ def _names_with(parts: Sequence[Part], operator: str) -> list[str]:
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _LAST: Final = {"": 0, "+": 0, "/": 1, "?": 2}
-"""Required order of expressions without text between them."""
+"""Supported operators, with the order that expressions without text between them must have."""
 
 
 def _check_matchable(parts: tuple[Part, ...]) -> None:
@@ -150,8 +150,8 @@ _Pattern = tuple[Sequence[str], Sequence[_Slot]]
 def _match_pattern(pattern: _Pattern, uri: str) -> dict[str, str] | None:
     """Return the value of each slot, or None if the URI does not match.
 
-    The first loop finds all positions where a slot can start. Of the positions between two characters that the slot
-    cannot contain, only the first is kept. The second loop selects the start of each slot, from last to first.
+    The first loop finds the possible start positions of each slot. A value cannot extend past a forbidden character, so
+    only the first start after each forbidden character is kept. The second loop selects a start, from last to first.
     """
     texts, slots = pattern
     if not uri.startswith(texts[0]):
@@ -293,7 +293,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 def _next(first: list[_Token], second: list[_Token], i: int, j: int) -> Iterator[tuple[int, int]]:
-    """Yield the positions that follow (`i`, `j`). `first` and `second` contain the tokens at `i` and `j`, if any."""
+    """Yield the positions that can follow (`i`, `j`). `first` and `second` are the tokens at `i` and `j`, if any."""
     if first and isinstance(first[0], frozenset):
         yield i + 1, j
         if second and second[0] not in first[0]:

@@ -36,7 +36,7 @@ LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 _JINJA: Final = re.compile(r"\{[{%]-?\s*(?P<name>[A-Za-z_]\w*)?")
 _NOT_IN_A_URI: Final = re.compile(r'[\x00-\x20\x7f"<>\\^`|]|' + LONE_PERCENT.pattern)
-"""Characters that RFC 6570 §2.1 excludes, except `'`, which erratum 6937 allows."""
+"""Characters that RFC 6570 §2.1 excludes from literals. `'` is allowed, according to erratum 6937."""
 
 
 class UriTemplateError(Exception):

@@ -98,7 +98,7 @@ _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Append `parts` to `base_url`, with a slash between them unless a query follows. Do not resolve the URL."""
+    """Append `parts` to `base_url` with one slash, or without a slash before a query. `..` is not resolved."""
     first = parts[0] if parts else ""
     if isinstance(first, UriExpression):
         is_glued = first.operator in {"/", "?", "&"}
@@ -142,7 +142,7 @@ def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
 
 _PATH_BEGINS: Final = frozenset("/?#&;")
 _QUERY_BEGINS: Final = frozenset("?#&")
-"""Characters and operators that start the next part of the URL. `&` and `;` count only as operators."""
+"""Characters that end the authority (`_PATH_BEGINS`) or path (`_QUERY_BEGINS`). `&` and `;` count only as operators."""
 _LITERALS: Final = {at: re.compile(f"[{''.join(at - {'&', ';'})}]") for at in (_PATH_BEGINS, _QUERY_BEGINS)}
 
 

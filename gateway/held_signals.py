@@ -1,8 +1,7 @@
 """Handles signals during the start and the end of the process.
 
 Without a handler, SIGTERM kills a starting daemon, or is ignored if the daemon is PID 1 of a container (signal(7)).
-Commands other than the daemon must end without a traceback if Ctrl-C is pressed during imports. This module is loaded
-first, so its imports are minimal.
+Other commands must end without a traceback on Ctrl-C during imports. This module is loaded first, with few imports.
 """
 
 import os

@@ -437,9 +437,8 @@ class Context(_Facts, Protocol):
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
         """Like `ask`, but ask the questions before the call becomes a task (`task:` in the file).
 
-        Async functions must ask these questions before any other `await`. Functions that run in a thread, or that await
-        something first, also need `ask: before` or `after` in `task`. Otherwise, the questions are asked inside the
-        task.
+        Async functions must ask these questions before any other `await`. Other functions need `ask: before` or `after`
+        in `task`. Otherwise, the questions are asked inside the task.
         """
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:

@@ -26,16 +26,16 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     definitions: Mapping[tuple[str, str], SourceDefinition]
     """Maps `("tools", name)` to the definition, in list order. The names include the prefix of the entry."""
     fingerprint: str
-    """Changes whenever the definitions change. Processes with equal fingerprints serve the same catalog."""
+    """A digest of the definitions. Processes with equal fingerprints serve the same catalog."""
     files: Mapping[Path, str] = msgspec.field(default_factory=dict)
     """SHA-256 of each file that the source has read. A change to one of these files triggers a reload."""
     reviewed: Mapping[tuple[str, str], SourceDefinition] = msgspec.field(default_factory=dict)
-    """The versions of definitions that the lock file pins, if the source still knows these versions."""
+    """The locked versions of definitions that have changed, if the source still knows these versions."""
     left_out: tuple[Unavailable, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Maps the name of each server to its instructions."""
+    """The instructions of each MCP server, by the name of the server."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Maps tool prefixes to server names, for servers without a known list of tools that all callers can use."""
+    """Maps tool prefixes to server names, for public MCP servers whose tools are not known yet."""
 
 
 class DefinitionSource(Protocol):
@@ -48,8 +48,8 @@ class DefinitionSource(Protocol):
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
         """Keep the definitions of the entries in `document` up to date. This method runs on the event loop.
 
-        Startup waits for the first call, which must return within a bounded time. Each catalog swap cancels the running
-        call and starts a new one. Call `changed` to request a reload. Retry unreachable entries instead of raising.
+        Startup waits until the first call of `follow` returns, so the call must not take unlimited time. Each reload
+        cancels `follow` and calls it again. Call `changed` to request a reload. Retry unreachable entries.
         """
 
 

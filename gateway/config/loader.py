@@ -64,9 +64,9 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     origins: Mapping[DocumentPath, SourceDefinition] = msgspec.field(default_factory=dict)
     """The origin of each definition that a source has added."""
     claims: frozenset[tuple[tuple[str, str], DocumentPath]] = frozenset()
-    """Pairs of a name in use, and the path of another source entry that offers the same name."""
+    """Name conflicts: pairs of a served name, and the path of another source entry that also offers the name."""
     reviewed: Mapping[DocumentPath, SourceDefinition] = msgspec.field(default_factory=dict)
-    """The versions of merged definitions that the lock file pins, if the sources still know these versions."""
+    """The locked versions of merged definitions that have changed, if the sources still know these versions."""
     left_out: tuple[Unavailable, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -80,7 +80,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def directories(self) -> frozenset[Path]:
-        """Directories to watch: the root, the parent of each file, and the start of each pattern."""
+        """Directories to watch: the root, the parent of each file, and the directory of each pattern."""
         starts = (pattern.directory for pattern in self.globs)
         return frozenset({self.root, *(path.parent for path in self.files), *starts})
 
@@ -99,7 +99,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256("".join([*written, *self.fingerprints]).encode()).hexdigest()
 
     def is_hidden(self, *path: str) -> bool:
-        """Whether an error can be the reason why `document` lacks this section or definition."""
+        """Whether `document` could lack this section or definition because of an error in the files."""
         # An unreadable file or a failed `include` can hide any definition.
         if not self.is_whole or not self.broken.isdisjoint({path, path[:1], ("include",)}):
             return True

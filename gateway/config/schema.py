@@ -126,7 +126,7 @@ _QUANTITIES: Final[Sequence[tuple[str, Sequence[JsonObject]]]] = (
     ("size", SIZE_SCHEMA["anyOf"][:2]),
     ("rate", [RATE_SCHEMA]),
 )
-"""Words for numbers with a unit, and the schemas of each notation."""
+"""Type names for quantities in the reference, and the JSON Schemas of the notations of each type."""
 _NULL: Final = {"type": "null"}
 _WORDS: Final = {"array": "list", "object": "map"}
 

@@ -86,7 +86,7 @@ class Settings(BaseSettings):
     allow_anonymous: bool = False
     """Allow listening on addresses other than loopback without authentication."""
     scopes: Annotated[frozenset[str] | None, NoDecode, BeforeValidator(_scopes)] = None
-    """Scopes of the stdio caller. Default: all scopes. An empty variable is not ignored, but grants no scopes."""
+    """Scopes of the stdio caller. Default: all scopes. An empty environment variable grants no scopes."""
     view: str | None = None
     """View for the stdio caller. Default: everything."""
     no_watch: bool = False

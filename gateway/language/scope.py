@@ -21,10 +21,7 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """The names that templates at one key of a definition can use.
-
-    All scopes of a definition share `used` and `caller_facts`.
-    """
+    """The names that templates at one key can use. All scopes of a definition share `used` and `caller_facts`."""
 
     inputs: Inputs
     problems: Problems

@@ -3,9 +3,8 @@
 With several replicas, the limits per caller and in total apply to all replicas together. The limits per primitive apply
 to each replica.
 
-All calls acquire the limits in the same order, so deadlocks are impossible. The limit per caller is first, so that a
-call that waits for its caller's limit does not block other callers. The total limit is last, so that calls that wait
-for a primitive do not occupy slots of the total.
+All calls acquire the limits in the same order, so deadlocks are impossible. The caller's limit is first, so that calls
+that wait for it do not block other callers. The total is last, so that calls that wait for a primitive do not use it.
 """
 
 import asyncio

@@ -10,7 +10,7 @@ from gateway.json_types import DocumentPath
 
 
 class TextOffset(int):
-    """The last step of a path that points into a text, as a number of characters."""
+    """The last element of a path to a position within a text: the number of characters before the position."""
 
 
 class SourceMap(Protocol):
@@ -58,7 +58,7 @@ class Problems:
 
     @property
     def root(self) -> "Problems":
-        """The view of the whole document, for problems of entries that a definition refers to."""
+        """The view of the whole document, to report problems outside the current node."""
         return self._view(())
 
     @property
@@ -155,5 +155,5 @@ class _ProblemList:
                 path = path.rpartition(".")[0]
 
     def mark_unsound_within(self, path: DocumentPath) -> None:
-        """Mark a node as unsound, and its ancestors up to the definition."""
+        """Record that a node and its ancestors, up to the definition, contain an error."""
         self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))

@@ -107,8 +107,8 @@ class Introspection(Model):
 class BrowserClient(Model):
     """The client for sign-in on the pages of this server, with OpenID Connect.
 
-    Register the redirect URI `<public_url>/-/sign-in/browser/callback` at the issuer, and with `listen.admin` also the
-    one with the URL of that listener.
+    Register the redirect URI `<public_url>/-/sign-in/browser/callback` at the issuer. If `listen.admin` is set, also
+    register the same path with the URL of the admin listener.
     """
 
     client_id: NotEmpty

@@ -59,7 +59,7 @@ ArgvItem = Annotated[
     | Annotated[Conditional, Tag("a conditional")],
     Discriminator(_kind_of_item),
 ]
-"""Text, a group that is omitted if one of its members is omitted, or a conditional."""
+"""An argument, a list of arguments that are omitted together if one of them is omitted, or a conditional."""
 
 
 def _not_a_line(value: Json) -> Json:
@@ -93,13 +93,13 @@ class ProcessLimits(Model):
     cpu: PositiveDuration | None = None
     """CPU time of each process, rounded up to whole seconds."""
     processes: PositiveCount | None = None
-    """Processes and threads: those in the sandbox, otherwise all of the daemon's user. Does not limit root."""
+    """Processes and threads. Without a sandbox, all of the daemon's user count. Root is not limited."""
     file_size: Size | None = None
     """Size of the largest file that the process can write."""
 
 
 class Sandbox(Model):
-    """A bubblewrap sandbox. It contains system programs, the program or script, a literal `cwd` and these paths."""
+    """A bubblewrap sandbox. It can access system programs, the program or script, a literal `cwd` and these paths."""
 
     network: Flag = False
     """Allow network access."""
@@ -109,7 +109,7 @@ class Sandbox(Model):
     """Paths with read and write access. Relative to this file. Each call has a private /tmp (TMPDIR, HOME)."""
     # tmpfs rounds up to pages, and treats 0 as unlimited.
     tmp_size: Annotated[Size, Field(ge=4096)] = 64 * 2**20
-    """Size limit of the private /tmp and of /dev/shm, each. They use memory, for each running call."""
+    """Size limit of the private /tmp, and of /dev/shm. Each running call can use that much memory for each of them."""
 
 
 ExitCode = Annotated[int, Field(ge=0, le=255), BeforeValidator(typed_interpolation)]
@@ -250,7 +250,7 @@ class FieldStyle(Model):
     """Serialization of a list or an object, as in OpenAPI."""
 
     style: Literal["form", "simple", "spaceDelimited", "pipeDelimited", "deepObject"] | None = None
-    """Default `form`. In header fields, `simple` is the default and the only choice. Cookies use `form`."""
+    """Default `form`. Header fields only support `simple`, and cookies only support `form`."""
     explode: Flag | None = None
     """Whether each item or member becomes a separate field. Default true for `form`."""
     allow_reserved: Flag = False
@@ -261,7 +261,7 @@ class StyledValue(FieldStyle):
     """A value of any type, with an OpenAPI serialization style."""
 
     value: ScalarTemplate
-    """Text, or a single expression such as `"{{ ids }}"`. The style applies if its result is a list or an object."""
+    """Text, or a single expression such as `"{{ ids }}"`. The style applies to results that are lists or objects."""
 
 
 RequestField = Annotated[
@@ -276,7 +276,7 @@ class HttpPages(Model):
 
     next: NotEmpty
     """`link` for the URL in the `Link` header with `rel="next"`, or a JMESPath expression that selects the URL of the
-    next page from the response: `paging.next`. It can be relative. Null and an empty string end the list."""
+    next page from the response: `paging.next`. The URL can be relative. Null or an empty string ends the list."""
     max: PositiveCount = 10
     """Maximum number of pages. The result reports missing pages."""
 
@@ -295,8 +295,8 @@ class Http(Model):
     url: Template
     """Absolute, or relative to the connection's `base_url`: `/repos/{owner}/issues{?page}`."""
     query: Annotated[dict[str, RequestField], Use.SECRET] = {}
-    """Query parameters, added to those of `url`. A list or an object takes a style: `ids: {value: "{{ ids }}", explode:
-    true}`."""
+    """Query parameters, added to those of `url`. Lists and objects need a mapping, which can set their style:
+    `ids: {value: "{{ ids }}", explode: true}`."""
     headers: Annotated[dict[str, RequestField], Use.SECRET] = {}
     """Header fields."""
     cookies: Annotated[dict[str, RequestField], Use.SECRET] = {}
@@ -304,7 +304,7 @@ class Http(Model):
     json_: Annotated[Json, Use.SECRET] = Field(None, alias="json")
     """A JSON body. An item that is a single expression keeps its type."""
     form: Annotated[dict[str, FormValue] | None, Use.SECRET] = None
-    """A form body. A list repeats its field, and a mapping becomes `field[name]`. Lists in brackets are numbered."""
+    """A form body. A list repeats its field, and a mapping becomes `field[name]`. Lists in mappings are numbered."""
     form_styles: dict[str, FieldStyle] = {}
     """Serialization styles for fields of `form`, instead of repeated fields and brackets: `ids: {explode: false}`."""
     multipart: Annotated[dict[str, MultipartField] | None, Use.SECRET] = None
@@ -324,7 +324,7 @@ class Http(Model):
     retry: Retry | None = None
     """Retry policy."""
     cache: Duration | None = None
-    """Old name of `cache` next to `http`. For GET and HEAD."""
+    """Old position of `cache`, which now belongs next to `http`. Only for GET and HEAD."""
     forward_headers: Annotated[Items[str], DISTINCT] = ()
     """Header fields to forward from the caller's request. `Authorization` and `Cookie` are never forwarded."""
     follow_redirects: Count = 3
@@ -398,7 +398,7 @@ class Sql(SqlCompletion):
 
 
 class PythonCall(Model):
-    """A function: `module:callable`. It is looked up in `plugins:`, entry points, then importable modules."""
+    """A Python function. The module is searched in `plugins:`, then entry points, then importable modules."""
 
     call: Annotated[str, matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "module:callable, such as scoring:score")]
     """`module:callable`, such as scoring:score."""

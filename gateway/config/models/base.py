@@ -35,7 +35,7 @@ from gateway.json_types import Json
 class Use(Enum):
     """The use of a field's text, declared on the field: `env: Annotated[dict[str, str], Use.SECRET]`.
 
-    Interpolation, masking and lints read it. A field without a use is `PLAIN`, or inherits the use of its mapping.
+    Interpolation, masking and lints depend on the use. By default, a field has the use of its mapping, or `PLAIN`.
     """
 
     PLAIN = auto()
@@ -90,7 +90,7 @@ class Model(BaseModel):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """Build the validator of a nested model on first use. Most files use only a few models."""
+        """Build the validator of a nested model on first use, because most files use only a few models."""
         if handler.field_name is None:  # not nested
             return handler(source)
         return core_schema.no_info_plain_validator_function(cls.model_validate, metadata={"model": cls})
@@ -113,11 +113,11 @@ SCALAR_SCHEMA: Final[JsonSchemaValue] = {"type": ["string", "number"]}
 
 
 class ShortForm(msgspec.Struct, frozen=True, eq=False):
-    """A shorter way to write a value. `expand` converts it, and returns other values unchanged."""
+    """A shorter notation for a value. `expand` converts the short form, and returns all other values unchanged."""
 
     expand: Callable[[Json], Json]
     schema: JsonSchemaValue | None = None
-    """JSON Schema of the short form. None: an item of the list."""
+    """JSON Schema of the short form. If None, the short form of a list is a single item."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_before_validator_function(self.expand, handler(source))
@@ -227,7 +227,7 @@ Number = Annotated[float, _takes_interpolation]
 
 
 def keep_text(value: Json) -> str:
-    """Return text. Pydantic's own `str` would convert an `InterpolatedText`."""
+    """Validate text. Pydantic's own validation of `str` would convert `InterpolatedText` to a plain `str`."""
     if isinstance(value, str):
         return value
     raise PydanticCustomError("string_type", "expected text")
@@ -320,7 +320,7 @@ ScopeToken = Annotated[str, matching(SCOPE.pattern, "a scope such as ops.read")]
 class EntryOf(msgspec.Struct, frozen=True):
     """Marks a field that names an entry of `section`, such as `connection`.
 
-    If an entry changes, the definitions that refer to it are compiled again and get new digests in the lock file. An
+    A change of an entry also changes the versions and lock digests of the definitions that refer to the entry. An
     error in an entry is reported once, not for each definition.
     """
 

@@ -41,7 +41,7 @@ _NUMBERS_AND_FLAGS: Final = frozenset(
 )
 _LISTS_OF_VALUES: Final = frozenset({"enum", "examples"})
 _VALUES: Final = frozenset({"default", "const", *_LISTS_OF_VALUES})
-"""Keywords with values of the type that the schema describes. Such values can look like schemas."""
+"""Schema keywords whose values are example data. Such data can look like a schema, but must not be changed like one."""
 
 
 def interpolated_schema(schema: Json) -> Json:
@@ -92,7 +92,7 @@ class Access(Model):
     scopes: Annotated[list[ScopeToken], Field(min_length=1), DISTINCT]
     """Scopes that the caller must hold. Without them, the definition appears not to exist."""
     visible: Flag = False
-    """List it to callers without the scopes. Their calls return 403 `insufficient_scope`, so clients can step up."""
+    """Also list the definition to callers without the scopes. Their calls return 403 `insufficient_scope`."""
 
 
 def narrowed(access: Access | None, override: Access | None) -> Access | None:
@@ -172,7 +172,7 @@ class Definition(Model):
     title: Annotated[str | None, Use.DESCRIPTION] = None
     """Display name."""
     description: Annotated[str | None, Use.DESCRIPTION] = None
-    """Description that models use to choose it."""
+    """Description that models use to choose a tool or resource."""
     icons: Annotated[list[Icon] | None, Use.SHOWN] = None
     """Icons that clients can show."""
     meta: Annotated[VerbatimObject | None, Use.DESCRIPTION] = None
@@ -182,9 +182,9 @@ class Definition(Model):
     aliases: Annotated[Items[str], DISTINCT, Use.NAME] = ()
     """Old names that still work. They are not listed."""
     access: Access | None = None
-    """Who can use it. Default: everyone."""
+    """Scopes that callers need. Default: none."""
     requires: Requires = defaults_of(Requires)
-    """Requirements that must be met before it is offered."""
+    """Requirements that must be met before the definition is offered."""
     timeout: PositiveDuration | None = None
     """Time limit of a call, including the time in the queue and all attempts of a request. Default 60s, or the
     `timeout` of its `http` (the limit of one attempt) if that is longer."""
@@ -193,9 +193,9 @@ class Definition(Model):
     queue: Count | None = None
     """Maximum number of waiting calls. Further calls are rejected. Default 64."""
     rate_limit: WrittenRateLimit | None = None
-    """Rate limit, such as 10/minute per caller. A call that ends with a question does not count."""
+    """Rate limit, such as 10/minute per caller. A call whose result is a question to the client does not count."""
     cache: Duration | None = None
-    """How long a result is cached, for the same arguments, caller and scopes. With HTTP, for the same request."""
+    """How long a result is cached, for the same arguments, caller and scopes. `http` results: for the same request."""
 
 
 class Output(Model):
@@ -218,7 +218,7 @@ class Output(Model):
     max_size: PositiveSize | None = None
     """Maximum size of the output. Default 256KiB, or 10MiB in total for images and other content of an upstream."""
     overflow: Literal["truncate", "resource", "error"] | None = None
-    """What to do with a longer result: cut its middle, link to a stored copy, or fail. Default truncate."""
+    """How to handle a longer result: remove its middle, return a link to a stored copy, or fail. Default truncate."""
     raw: Flag = False
     """Keep terminal escape sequences and control characters."""
 
@@ -237,16 +237,15 @@ class ToolTask(Model):
     ttl: PositiveDuration | None = None
     """How long the task is kept after its creation. A task that is still running then is stopped. Default 1h."""
     poll: PositiveDuration = timedelta(seconds=1)
-    """How often clients should poll for the status (a hint). It increases with the age of the task, up to ten times."""
+    """How often clients should poll for the status. The interval grows with the age of the task, up to tenfold."""
     ask: Literal["inside", "before"] = "inside"
     """When to ask the client: inside the task, which then waits for input, or before the task is created."""
     restart: Count = 0
-    """How often the tool is started again after its process dies. Requires `annotations.idempotent`. After that, the
-    task fails."""
+    """How often the task is restarted if its process dies, before the task fails. Requires `annotations.idempotent`."""
 
 
 WrittenToolTask = Annotated[ToolTask, value_for("mode", {"type": "string", "enum": ["never", "optional", "required"]})]
-"""Only the mode, or a mapping."""
+"""The mode as plain text, or a mapping."""
 
 
 class TaskDefaults(Model):

@@ -50,7 +50,7 @@ Origin = Annotated[
 
 
 class ContentSecurityPolicy(Model):
-    """Origins that the page can contact, besides its host. Default: none."""
+    """Origins that the page can contact, in addition to its own. Default: none."""
 
     connect: Annotated[list[Origin], Use.SHOWN] = []
     """Origins that scripts can send requests to."""
@@ -87,7 +87,7 @@ def backends_of(model: type[Model]) -> tuple[str, ...]:
 
 
 def trait_of(config: "Tool | Resource | Prompt", name: str) -> Json:
-    """Return a key or property of the backend's model, or None if the model lacks it.
+    """Return an attribute of the backend's model, or None if the model does not have the attribute.
 
     These names have the same meaning in every model: `connection`, `timeout`, `cache`, `is_read_only` (the default of
     `annotations.read_only`) and `changes_data`.
@@ -210,9 +210,9 @@ class CommandCompletion(Model):
     python: Python | None = None
     """A function that returns the values."""
     files: str | None = None
-    """A glob. The values are the paths below its root."""
+    """A glob. The values are the paths of matching files, relative to the part before the first wildcard."""
     sql: SqlCompletion | None = None
-    """A query; its first column has the values. It can use `:value`, the text typed so far, and other arguments."""
+    """A query whose first column contains the values. `:value` is the text typed so far, as in `command`."""
 
     _check_one_source = one_of("command", "python", "files", "sql", what="a source")
 
@@ -348,7 +348,7 @@ class _ToolChanges(Definition):
     name: Annotated[str | None, Use.NAME] = None
     """New name, after the prefix."""
     annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None
-    """Hints about the effects of a call. Omitted hints keep the upstream's value, or follow from the HTTP method."""
+    """Hints about the effects of a call. Default: the hints of the upstream, or hints based on the HTTP method."""
     output: Output | None = None
     """Output format, instead of the one that the source describes."""
     confirm: Annotated[Template | None, Use.BODY] = None
@@ -394,7 +394,7 @@ class PromptOverride(Definition):
 
 
 class OperationOverride(_ToolChanges):
-    """Changes to the tool of one operation."""
+    """Changes to the tool that an OpenAPI operation becomes."""
 
     hide: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
     """Inputs to remove from the tool. They are never sent."""

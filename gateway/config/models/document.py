@@ -71,7 +71,7 @@ class View(Model):
     """A subset of the catalog at `/mcp/<name>`, `/sse/<name>` and `--stdio --view <name>`."""
 
     include: Selection | None = None
-    """Definitions in the view. Kinds that are not listed are empty. Default: everything."""
+    """Definitions in the view. If set, only matching tools, resources and prompts are included. Default: everything."""
     exclude: Selection | None = None
     """Definitions to remove from the view even if they are included."""
     instructions: Annotated[str | None, Use.DESCRIPTION] = None

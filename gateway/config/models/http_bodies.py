@@ -59,7 +59,7 @@ PartValue = Annotated[
     Annotated[ScalarTemplate, Tag("text")] | Annotated[Part, Tag("a part")],
     text_unless(Part, "a part"),
 ]
-"""Text, an expression whose result decides (a file is sent as a file, an object as JSON), or a complete part."""
+"""Text, an expression (a file is sent as a file, an object as JSON, other results as text), or a complete part."""
 
 
 MultipartField = Annotated[
@@ -70,7 +70,7 @@ MultipartField = Annotated[
 
 
 def _form_value(value: Json, *, is_inner: bool = False) -> Json:
-    """Convert numbers to text in text, lists and mappings."""
+    """Validate the value of a form field, and convert numbers to text, also in lists and mappings."""
     if isinstance(value, list):
         return [_form_value(item, is_inner=True) for item in value]
     if isinstance(value, dict):

@@ -35,7 +35,7 @@ class InterpolatedText(str):
 
     @property
     def is_whole(self) -> bool:
-        """Whether the text is a single interpolation, which is converted to the type of its field."""
+        """Whether the text is a single `${…}`. The value is then converted to the type of the field."""
         return len(self.parts) == 1 and isinstance(self.parts[0], Interpolation)
 
 

@@ -17,7 +17,7 @@ from gateway.json_types import Json
 def _scaled(
     pattern: str, units: dict[str, float], *, expected: str, at_most: float
 ) -> tuple[Callable[[Json], float], JsonSchemaValue]:
-    """Return the parser and the schema of a number with a unit. The last group of `pattern` is the unit."""
+    """Return the parser and the schema of a number with a unit. Group 2 of `pattern` must be the unit."""
     regex = re.compile(pattern)
 
     def parse(value: Json) -> float:

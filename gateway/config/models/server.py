@@ -88,7 +88,7 @@ def _is_below(paths: tuple[str, ...], value: str) -> bool:
 
 
 def _share(one: Address, other: Address) -> bool:
-    """Whether two addresses conflict. A wildcard conflicts with every host. Port 0 never conflicts."""
+    """Whether two addresses share a port. A wildcard address conflicts with every host. Port 0 never conflicts."""
     is_same_host = one.host == other.host or one.is_wildcard or other.is_wildcard
     return is_same_host and one.port == other.port != 0
 
@@ -159,7 +159,7 @@ class Listen(Model):
     session_ttl: PositiveDuration = timedelta(hours=1)
     """How long a session can be idle."""
     receive_timeout: PositiveDuration = timedelta(seconds=30)
-    """Time limit for the head of a request, and again for its body. The first head's time starts at the connection."""
+    """Time limit for the headers of a request, and then for its body. The first request starts with the connection."""
     idle_timeout: PositiveDuration = timedelta(minutes=11)
     """How long a connection stays open between requests. Use a longer time than your proxy does."""
     tls: Annotated[Tls | None, Use.SECRET] = None
@@ -223,7 +223,7 @@ class SizeShares(Model):
     per_caller: PositiveSize = 64 * 2**20
     """For one caller. The default is sixteen times the default of `listen.max_body`."""
     in_all: PositiveSize = 256 * 2**20
-    """For all callers together. The default is the default share of four callers."""
+    """For all callers together. The default is four times the default of `per_caller`."""
 
 
 _COUNT: Final = {"type": "integer", "minimum": 1}
@@ -260,14 +260,13 @@ class Limits(Model):
     sampling: SamplingLimits | None = None
     """Limits on requests of tools to the client's model."""
     sessions: WrittenTotal = defaults_of(Quota, in_all=10_000)
-    """Concurrent sessions. Unless `per_caller` is set, one caller can have half of them, or 100."""
+    """Concurrent sessions. Default of `per_caller`: half of `in_all`, but at least 100."""
     streams: WrittenTotal = defaults_of(Quota, in_all=10_000)
-    """Concurrent open streams. Unless `per_caller` is set, one caller can have half of them, or 100."""
+    """Concurrent open streams. Default of `per_caller`: half of `in_all`, but at least 100."""
     connections: WrittenTotal = defaults_of(Quota)
-    """Concurrent connections of each HTTP listener. Unless `per_caller` is set, one address can have half of them.
-    Loopback addresses can have all, and so can any address if `trusted_proxies` is set.
-
-    Default: three quarters of the free file descriptors at startup (`ulimit -n`), but at least 24 stay free.
+    """Concurrent connections of each HTTP listener. Default of `per_caller`: half of `in_all` for each address, or all
+    of `in_all` for loopback addresses, or if `trusted_proxies` is set. Default of `in_all`: three quarters of the free
+    file descriptors at startup (`ulimit -n`), but at least 24 stay free.
     """
     unread: SizeShares = defaults_of(SizeShares)
     """Bytes of responses that clients have not read yet. Over HTTP, up to 64 KiB per connection are not counted.

@@ -35,9 +35,9 @@ class TextMatch(Model):
     is_: str | None = Field(None, alias="is")
     """The whole text."""
     contains: str | None = None
-    """Text that must be contained in it."""
+    """Text that the result must contain."""
     matches: Annotated[str, AfterValidator(_compilable)] | None = None
-    """A regular expression (Python syntax) that must match somewhere in it."""
+    """A regular expression (Python syntax) that must match part of the result."""
 
     _check_one_key = one_of("is_", "contains", "matches", what="a form")
 

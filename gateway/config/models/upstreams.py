@@ -87,7 +87,7 @@ def _all_or_none(value: Json) -> Json:
 
 
 _ALL_OR_NONE: Final = ShortForm(_all_or_none, {"type": "boolean"})
-"""True means everything, false means nothing."""
+"""True selects all items of a list, false none."""
 
 
 def _sandboxed(value: Json) -> Json:
@@ -155,14 +155,14 @@ class Upstream(Model):
     """Prompts to offer, or false for none."""
     instructions: Flag = True
     """Whether to append the upstream's `instructions` to those of `server`, under its name, if one of its primitives is
-    offered. They are cut to 4 KiB."""
+    offered. Instructions are truncated to 4 KiB."""
     session: Literal["per_client", "shared"] | None = None
     """Whether each client has its own session and, for stdio, its own process. Default `per_client`, or `shared` for
     HTTP servers without sessions."""
     max_sessions: PositiveCount = 100
     """Maximum number of concurrent sessions with `per_client`. The least recently used idle session ends first."""
     start: Literal["lazy", "eager"] = "lazy"
-    """`eager` keeps the upstream running. `lazy` starts it at the first call."""
+    """`eager` keeps the upstream running. `lazy` starts the upstream at the first call."""
     idle: PositiveDuration = timedelta(minutes=10)
     """How long a lazy upstream keeps running without calls."""
     era: Literal["legacy", "modern"] | None = None

@@ -57,7 +57,7 @@ _DEEPER: Final = "this line continues the text above it because it is indented d
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, yaml.Mark | None]:
-    """Return our message and the position of an error in `text`, which starts at line `first_line` (from 0)."""
+    """Return a message and the position of a PyYAML error. `text` starts at line `first_line` (from 0) of the file."""
     problem, opened, mark = error.problem or "cannot be read", error.context_mark, error.problem_mark
     lines = LINE_BREAK.split(text)
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
@@ -126,7 +126,7 @@ class _Composer(msgspec.Struct):
     has_scalar_keys: bool
     max_nodes: int
     next_event: Callable[[], yaml.Event]
-    """`yaml.parse` would also check for a further event each time."""
+    """Faster than `yaml.parse`, which also checks for a further event each time."""
     diagnostics: list[Diagnostic] = msgspec.field(default_factory=list)
     anchors: dict[str, tuple[Node | None, int]] = msgspec.field(default_factory=dict)
     """Maps each anchor to its node and the number of values in the node. The node is None until it is complete."""
@@ -310,7 +310,7 @@ class _Composer(msgspec.Struct):
         return None
 
     def _merged(self, node: Node, place: Place) -> dict[str, MapItem]:
-        """Return the entries that `<<` merges. If several mappings have the same key, the first mapping wins."""
+        """Return the entries of the mapping or mappings in `<<`. For equal keys, the first mapping wins."""
         sources = node.items if isinstance(node, Sequence) else (node,)
         entries: dict[str, MapItem] = {}
         for source in sources:

@@ -82,7 +82,7 @@ class _Walk:
             yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
 
     def _below(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
-        """Match `**` with the directory and its visible subdirectories. A final `**` matches their files instead."""
+        """Match `**` with a directory and all its visible subdirectories. A final `**` matches the files in them."""
         try:
             found = os.stat(directory)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
         except OSError:

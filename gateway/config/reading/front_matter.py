@@ -12,12 +12,12 @@ _CLOSING_FENCE: Final = re.compile(r"^---[ \t]*(?:\r\n|\n|\Z)", re.MULTILINE)
 
 
 def front_matter(source: SourceFile) -> tuple[str, int] | None:
-    """Return the text between the fences, which starts in line 2, and the index of the first character after it.
+    """Return the front matter without its `---` lines, and the index in the file at which the body starts.
 
-    Return None if the file does not start with a fence.
+    Return None for a file without front matter.
 
     Raises:
-        UnreadableError: the second fence is missing.
+        UnreadableError: the closing `---` is missing.
     """
     text = source.text
     opening = _FENCE.match(text)
@@ -52,7 +52,7 @@ def read_prompt(source: SourceFile) -> tuple[Mapping | None, Scalar, list[Diagno
 
 
 def prompt_node(head: Mapping | None, body: Scalar) -> Mapping:
-    """Return the node that the same prompt would have in a YAML file."""
+    """Return the prompt as a node in the format of `prompts` in YAML files."""
     start = body.place
     message = Mapping({"user": MapItem(start, body)}, start, start)
     messages = MapItem(start, Sequence((message,), start, start))

@@ -58,7 +58,7 @@ Uses = Use | Map[str, "Uses"]
 
 class Variable(msgspec.Struct, frozen=True, kw_only=True):
     is_needed: bool
-    """Whether any reference lacks a default."""
+    """Whether any `${env:…}` refers to the variable without a default."""
     is_secret: bool
 
 
@@ -175,7 +175,7 @@ class Interpolator:
         return self._insert(value, is_secret=use is Use.SECRET)
 
     def _from_question(self, name: str, use: Uses) -> Interpolation:
-        """Return the value of `${input:NAME}` from an environment variable, because there is no user to prompt."""
+        """Return the value of `${input:NAME}` from the variable `INPUT_<NAME>`, because there is no user to prompt."""
         variable = f"INPUT_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
         if variable not in self._environ:
             self._note(variable, is_needed=True, is_secret=use is Use.SECRET)

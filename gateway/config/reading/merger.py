@@ -53,7 +53,7 @@ _NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; 
 """Sections that must not be empty, with the error message. Ignoring an empty section would be dangerous."""
 
 _CONTRADICTIONS: Final = frozenset({"too_many_given", "not_together", "two_bodies", "read_only_writes"})
-"""Types of errors about a combination of keys. Removing invalid values never causes such an error."""
+"""Types of errors that report keys that exclude each other. The removal of other invalid values cannot cause them."""
 _REPAIRS: Final = 3
 """Maximum number of attempts to remove invalid values."""
 
@@ -324,7 +324,7 @@ class _Section(msgspec.Struct):
 
 
 def _owner(path: DocumentPath) -> DocumentPath:
-    """Return the section or definition that contains a path. Correct the name of a misspelt section."""
+    """Return the path of the section or definition that contains `path`. Correct the name of a misspelt section."""
     # Otherwise, each reference to the misspelt section would cause a further error.
     written = str(path[0])
     section = written if written in Document.model_fields else nearest(written, keys_of(Document)) or written

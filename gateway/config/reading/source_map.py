@@ -34,7 +34,7 @@ _SECRET_MEMBER: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{
 """Pattern for all text after a key that looks secret. It is used only for files that are not valid YAML."""
 
 _ENOUGH: Final = 12
-"""Number of characters to compare when checking a position."""
+"""Number of characters of a scalar that must be at a computed position for the position to be trusted."""
 
 
 class SourceDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ class WrittenSources:
         return path if origin is None else origin.path
 
     def _covered(self, diagnostic: Diagnostic) -> str:
-        """Return the message of a diagnostic. If a secret is at the diagnostic's position, mask it in the message."""
+        """Return the message of a diagnostic. If the diagnostic is about a secret, mask the secret."""
         message, place = diagnostic.message, diagnostic.place
         if place is None:
             return message

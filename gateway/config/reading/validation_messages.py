@@ -97,7 +97,7 @@ def without_errors(data: Json, error: ValidationError | None, model: object) -> 
 def _located(
     error: ValidationError, data: Json, model: object
 ) -> Iterator[tuple[ErrorDetails, DocumentPath, DocumentPath]]:
-    """Yield each error, the path of the invalid value in `data`, and the path of the value that causes the error."""
+    """Yield each error, the path of the invalid value in `data`, and the path at which the error is reported."""
     problems = error.errors(include_url=False)
     misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
     for details in problems:
@@ -113,10 +113,10 @@ def _located(
 
 
 _NAMED: Final = frozenset({"input", "arguments"})
-"""Keys whose members define names for templates."""
+"""Keys whose members are names that templates can use."""
 _INDISPENSABLE: Final = frozenset((key,) for key in _NAMED)
 _NAMING: Final = frozenset({"input_schema", "uri", "files", "root"})
-"""Other keys that define names for templates."""
+"""Other keys that define names that templates can use."""
 
 
 def invalid_values(data: Json, path: DocumentPath = ()) -> Iterator[DocumentPath]:
@@ -194,7 +194,7 @@ def models_of(owner: type[BaseModel], name: str) -> Iterator[type[BaseModel]]:
 
 
 def _mapping(model: type[BaseModel] | None) -> str:
-    """Describe a mapping by two of its keys, required keys first."""
+    """Return words such as "a mapping with keys such as `a` and `b`". Required keys are preferred."""
     fields = {} if model is None else model.model_fields
     keys = sorted(fields, key=lambda name: not fields[name].is_required())[:2]
     such_as = " and ".join(f"`{fields[name].alias or name}`" for name in keys)

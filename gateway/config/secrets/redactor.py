@@ -22,10 +22,10 @@ from gateway.json_types import Json
 
 _SAMPLE: Final = 6
 _FEWEST: Final = 400
-"""Minimum number of samples. With fewer samples, searching for each string separately is faster (measured)."""
+"""Minimum number of samples for a search by samples. With fewer, a separate search for each string is faster."""
 _MOST_SAMPLES: Final = 100_000
 _LONG: Final = 16
-"""Minimum bytes of a long string."""
+"""Minimum bytes of the strings in the group of long strings."""
 
 
 class SubstringSearch:
@@ -50,7 +50,7 @@ class SubstringSearch:
 
 
 def _group(needles: Sequence[bytes]) -> tuple[Sequence[bytes], int, set[bytes] | None]:
-    """Return the strings, the distance between checked positions, and samples (None to search each string)."""
+    """Return the strings, the step between checked positions, and the samples, or None to search without samples."""
     shortest = len(needles[-1]) if needles else _SAMPLE
     step = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(needles))))
     if len(needles) * step < _FEWEST:
@@ -67,8 +67,8 @@ _MAX_OBTAINED: Final = 128
 class Redactor:
     """Masks secrets in plain and encoded form.
 
-    Verbatim forms are searched in the text, and canonical forms in the canonical form of the text. If a word contains
-    an encoded secret, the whole word is masked. A single pattern with all forms would be a hundred times slower.
+    Verbatim forms are searched in the original text, canonical forms in the canonical text (`secret_encodings`).
+    A word with an encoded secret is masked whole. A single pattern with all forms would be a hundred times slower.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, obtained: "ObtainedSecrets | None" = None) -> None:

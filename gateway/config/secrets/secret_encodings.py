@@ -170,7 +170,7 @@ _FIRST, _INSIDE = b"\1", b"\2"
 
 
 def _marked(whole: bytes, needles: Iterable[bytes]) -> bytearray:
-    """Return a byte for each byte of `whole`: 0 outside of all needles, otherwise `_FIRST` or `_INSIDE`."""
+    """Return a byte for each byte of `whole`: `_FIRST` at the start of a needle, `_INSIDE` within, 0 elsewhere."""
     marks = bytearray(len(whole))
     for needle in needles:
         at = whole.find(needle)

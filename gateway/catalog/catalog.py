@@ -129,7 +129,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def all_instructions(self) -> str | None:
-        """The instructions of the files, followed by those of each upstream with a primitive in this catalog."""
+        """The instructions of the files, then the instructions of each upstream with a primitive in this catalog."""
         names = {each.upstream for each in self.primitives()} if self.upstream_instructions else ()
         said = [f"## {name}\n\n{text}" for name, text in self.upstream_instructions.items() if name in names]
         return "\n\n".join([*filter(None, [self.instructions]), *said]) if said else self.instructions

@@ -50,10 +50,7 @@ class Plugins:
         """Started modules with a pending `shutdown()`, one list for each call of `unload_unused`."""
 
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
-        """Read the directories of a new generation, and return the paths. This method blocks.
-
-        `problems` must point to `plugins`.
-        """
+        """Read the plugin directories of a new generation, and return their paths. This method blocks."""
         if self._finder not in sys.meta_path:
             # The finder can be first, because it only finds names that start with `PREFIX`.
             sys.meta_path.insert(0, self._finder)

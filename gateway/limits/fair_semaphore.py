@@ -1,7 +1,7 @@
 """Implements a semaphore with a bounded queue that is fair between callers, for one event loop or for all replicas.
 
-Callers are served in rotation, and each caller's calls in order. If the queue is full, the caller with the most queued
-calls loses its last one. If the new call's caller would then have at least as many, the new call is refused instead.
+Callers are served in rotation, and each caller's calls in order. If the queue is full, a new call replaces the
+last call of the caller with the longest queue, but is refused if the queue of its own caller would then be as long.
 
 Each replica has its own semaphore for a shared limit. The semaphore sends the numbers of used and wanted slots to the
 store, and receives the number of slots that this replica can use. While the store is unavailable, each replica applies
@@ -47,7 +47,7 @@ class FairSemaphore:
     __slots__ = ("_capacity", "_name", "_queue", "_resuming", "running", "share", "suspended")
 
     def __init__(self, store: RedisSemaphores | None = None, *, name: str = "") -> None:
-        """If `store` is given, all replicas share the limit that is called `name` in the store."""
+        """Create a semaphore. With `store`, all replicas share the limit. `name` identifies the limit in the store."""
         self.running = 0
         self.suspended = 0
         self.share: Final = None if store is None else SharedCapacity(store, self, name=name)

@@ -27,7 +27,7 @@ BreakingChange = tuple[str, str]
 
 
 _Reason = tuple[str, str]
-"""The path of a field, such as `.filter.sizes[]`, or "" for the whole schema, and a text with `{}` for the field."""
+"""A field, such as `.filter.sizes[]` ("" is the whole schema), and a message with `{}` in place of the field."""
 
 
 def breaking_changes(old: Manifest, new: Manifest) -> tuple[BreakingChange, ...]:

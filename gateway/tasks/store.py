@@ -141,7 +141,7 @@ class MemoryTaskStore:
 
 
 def readable(records: Iterable[bytes]) -> list[Task]:
-    """Decode tasks. Unreadable records stay in the store until they expire."""
+    """Decode tasks. Skip unreadable records, which stay in the store until they expire."""
     found = [read_task(each) for each in records]
     if unread := found.count(None):
         log.warning("stored tasks cannot be read", tasks=unread)

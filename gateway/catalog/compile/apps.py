@@ -15,7 +15,7 @@ from gateway.json_types import Json, JsonObject
 
 APP_MEDIA_TYPE: Final = "text/html;profile=mcp-app"
 _OLD_KEY: Final = "ui/resourceUri"
-"""The key that hosts read before the 2026-01-26 version of MCP Apps."""
+"""Key of the page URI in `_meta` before version 2026-01-26 of MCP Apps. Old hosts still read this key."""
 
 
 def app_uri(tool: str, *, server: str) -> str:

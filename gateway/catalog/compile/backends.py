@@ -71,7 +71,7 @@ def cached(
     problems: Problems,
     context: CompileContext,
 ) -> Executor:
-    """Add a cache to the executor if the definition has `cache`. Use the executor's own `cache_key`, if any."""
+    """Add a cache to the executor if the definition has `cache`. Keys come from the executor's `cache_key`, if any."""
     ttl = cache_of(config)
     if ttl is None:
         return executor
@@ -231,7 +231,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     If so, results are not shared between callers.
     """
     cut: Literal["bytes", "rows"] | None = None
-    """Unit in which the backend can truncate a result early, if `output` would truncate the result later."""
+    """Unit in which the backend can stop early at the size limit, if `output` truncates long results anyway."""
     is_of_operator: bool = False
     """Whether the result is a text or file written by the operator. Control characters in such results are kept."""
 

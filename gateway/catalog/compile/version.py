@@ -55,7 +55,7 @@ def _digest(*facts: object) -> str:
 
 
 def _plain(value: object) -> Json:
-    """Convert a model to its name and its set fields, and any other value to its `repr`."""
+    """Convert a model to its class name and the fields set in the files. Convert other values to their `repr`."""
     if not isinstance(value, Model):
         return repr(value)
     # Sort the names, because sets of strings are ordered differently in each process.

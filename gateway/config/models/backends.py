@@ -365,7 +365,7 @@ class SqlCompletion(Model):
     """Name of an entry in `databases`."""
     query: Annotated[Annotated[list[str], Field(min_length=1), ONE_OR_MANY] | None, Use.PLAIN] = None
     """Statements, run in one transaction. Inputs are bound: `SELECT * FROM orders WHERE id = :id AND status IN
-    (:statuses)`. The result is that of the last statement that returns rows."""
+    (:statuses)`. The last statement that returns rows determines the result."""
     query_file: str | None = None
     """A file with statements separated by `;`, instead of `query`. Relative to this file."""
     bind: dict[str, Json] = {}

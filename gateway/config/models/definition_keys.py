@@ -79,7 +79,7 @@ class Icon(Model):
     src: Annotated[str, matching(r"(https://|data:)[\s\S]*", "an https: or data: URI; clients ignore others")]
     """An https: or data: URI."""
     mime_type: str | None = None
-    """Media type, if that of the URI is missing or too general."""
+    """Media type, if the URI has no media type or a too general one."""
     sizes: Annotated[list[str], ONE_OR_MANY] | None = None
     """WxH, such as 48x48, or `any`."""
     theme: Literal["light", "dark"] | None = None

@@ -1,4 +1,4 @@
-"""Models of tools, resources and prompts, and of changes to those of upstreams and OpenAPI documents."""
+"""Models of tools, resources and prompts, and of changes to the definitions of upstreams and OpenAPI documents."""
 
 from functools import cache, cached_property
 from typing import Annotated, Final, Literal, Self

@@ -20,7 +20,7 @@ class FileBody(Model):
     file: Template
     """A path relative to this file, or a single expression that refers to an input of `type: file`."""
     type: Template | None = None
-    """Media type. Default: that of the file."""
+    """Media type. Default: the media type of the file."""
 
 
 Body = Annotated[
@@ -40,9 +40,9 @@ class Part(Model):
     json_: Json = Field(None, alias="json")
     """A JSON value. An item that is a single expression keeps its type."""
     name: Template | None = None
-    """File name. Default: that of the file, or the field's name with the suffix of its media type."""
+    """File name. Default: the name of the file, or the name of the field with the suffix of the media type."""
     type: Template | None = None
-    """Media type. Default: that of the file, none for text, and application/json for JSON."""
+    """Media type. Default: the media type of the file, application/json for JSON, and none for text."""
 
     @property
     def kind(self) -> str:

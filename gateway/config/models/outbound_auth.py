@@ -190,7 +190,7 @@ class OutboundAuth(Model):
 
     @property
     def token_request(self) -> TokenRequest | None:
-        """The configured key that requests access tokens without a sign-in, if any."""
+        """The settings to request access tokens without a sign-in, or None for other methods."""
         return self.client_credentials or self.token_exchange or self.enterprise
 
     @property
@@ -204,7 +204,7 @@ class OutboundAuth(Model):
 
     @property
     def client(self) -> TokenRequest | AuthorizationCode | None:
-        """The configured key that names a client of an authorization server, if any."""
+        """The settings with a `client_id` at an authorization server, or None for other methods."""
         return self.token_request or self.authorization_code
 
     @model_validator(mode="after")

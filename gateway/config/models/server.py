@@ -132,7 +132,7 @@ def _switch(value: Json) -> Json:
 
 
 WrittenConsole = Annotated[ConsolePage | None, ShortForm(_switch, {"type": "boolean"})]
-"""`true` enables it with default settings. `false` is the same as omitting the key."""
+"""`true` enables the console with default settings. `false` has the same effect as omitting the key."""
 
 
 class Listen(Model):

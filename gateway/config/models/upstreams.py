@@ -154,8 +154,8 @@ class Upstream(Model):
     prompts: Annotated[PromptSelection, _ALL_OR_NONE] = defaults_of(PromptSelection)
     """Prompts to offer, or false for none."""
     instructions: Flag = True
-    """Whether to append the upstream's `instructions` to those of `server`, under its name, if one of its primitives is
-    offered. Instructions are truncated to 4 KiB."""
+    """Whether to append the upstream's `instructions`, under its name and truncated to 4 KiB, to the instructions of
+    `server`. Only applies if at least one of its tools, resources or prompts is offered."""
     session: Literal["per_client", "shared"] | None = None
     """Whether each client has its own session and, for stdio, its own process. Default `per_client`, or `shared` for
     HTTP servers without sessions."""
@@ -166,7 +166,7 @@ class Upstream(Model):
     idle: PositiveDuration = timedelta(minutes=10)
     """How long a lazy upstream keeps running without calls."""
     era: Literal["legacy", "modern"] | None = None
-    """`legacy` starts with `initialize`, `modern` (2026-07-28) does not. By default it is detected."""
+    """`legacy` sessions start with `initialize`, `modern` (2026-07-28) sessions do not. Default: detected."""
     timeout: PositiveDuration | None = None
     """Time limit of a call. Default 60s."""
     connect_timeout: PositiveDuration = timedelta(seconds=30)

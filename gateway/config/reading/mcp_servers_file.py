@@ -161,7 +161,7 @@ def _flat(node: Node) -> Iterator[tuple[str, MapItem]]:
 
 
 def _select_tools(written: Mapping[str, MapItem], kept: dict[str, MapItem]) -> None:
-    """Merge the client's lists of tools into `tools`. An existing `include` list takes precedence."""
+    """Convert the client's lists of enabled and disabled tools to `tools`. An existing `include` takes precedence."""
     for keys, ours in ((_INCLUDED_TOOLS, "include"), (_EXCLUDED_TOOLS, "exclude")):
         for key, item in written.items():
             if key not in keys or key in kept:

@@ -133,7 +133,7 @@ class WrittenSources:
         return node.place.source.directory if taken else self._directory
 
     def pointed(self, place: Place) -> tuple[Location, str]:
-        """Return the location of a place and its source line, with secrets masked."""
+        """Return the location and the source line of a place, with secrets masked."""
         return place.source.location(place.line, place.column), self._line(place.source, place.line)
 
     def problem(self, diagnostic: Diagnostic, redactor: Redactor) -> Problem:

@@ -224,7 +224,7 @@ def _annotations_at(annotation: object, loc: Iterable[int | str]) -> list[object
 
 
 def _written(loc: Iterable[int | str], data: Json) -> DocumentPath:
-    """Convert the location of a pydantic error to a path in `data`, without union tags and indexes of implied lists."""
+    """Convert the location of a pydantic error to a path in `data`. Steps that do not exist in `data` are left out."""
     steps: list[str | int] = []
     for step in loc:
         is_key = isinstance(data, dict) and step in data

@@ -243,7 +243,7 @@ def _in_json(form: str) -> bytes:
 
 
 def _as_word(secret: str) -> str:
-    """Return a pattern that matches a short secret as a whole word, or only in quotes if it is very short."""
+    """Return a pattern that matches a short secret as a whole word. Very short secrets only match in quotes."""
     word = re.escape(secret)
     if len(secret) < _MIN_WORD_LENGTH:
         return rf"(?<=[`'\"/]){word}(?=[`'\"/])"

@@ -41,7 +41,7 @@ DIALECTS: Final[Mapping[str, type[jsonschema_rs.Validator]]] = {
 
 
 def dialect_of(schema: JsonObject) -> str | None:
-    """Return the URI of the dialect that `$schema` names, or None if it is not supported."""
+    """Return the URI of the dialect in `$schema`, or None if the dialect is not supported."""
     uri = schema.get("$schema", _DEFAULT_DIALECT)
     # The URI of draft-07 ends with `#`, which many authors omit.
     uri = uri.removesuffix("#") if isinstance(uri, str) else None

@@ -17,7 +17,7 @@ _PREFIX: Final = f"{CALLER}."
 
 
 def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> bool:
-    """Record that a template reads a fact about the caller or one claim. Return False after reporting an error."""
+    """Record that a template reads a fact about the caller or a claim. Return False after reporting an error."""
     if not scope.has_callers:
         scope.problems.error(f"`{CALLER}` requires `auth`: without it, callers are not identified")
         return False

@@ -41,7 +41,7 @@ LITERAL: Final = "<NAME>"
 class Client(msgspec.Struct, frozen=True, kw_only=True):
     """The configuration format of one client.
 
-    Variables are written as patterns that contain `NAME`. For some clients, only the names of variables are listed.
+    Clients refer to environment variables by a pattern that contains `NAME`, or by a list of names.
     """
 
     title: str
@@ -75,7 +75,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     key_name: str = ""
     """Member that contains the name of the variable with the API key."""
     key_names: str = ""
-    """Member that contains a list with the name of the variable with the API key."""
+    """Like `key_name`, but the member contains a list."""
     has_inputs: bool = False
     """Whether the client prompts for inputs that are declared under `inputs`."""
     command_line: Callable[[HttpServerEntry], str] | None = None

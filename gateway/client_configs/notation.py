@@ -110,7 +110,7 @@ def _indentation(text: str, place: Place) -> str:
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER: Final = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 _COMMENTS_AT_END: Final = re.compile(r"^[ \t]*#.*\n(?:[ \t]*(?:#.*)?\n)*\Z", re.MULTILINE)
-"""Comments at the end of a table belong to the next table."""
+"""Matches comments at the end of a table, which usually describe the next table."""
 
 
 def _render_toml(document: Mapping[str, Json]) -> str:
@@ -141,7 +141,7 @@ def _put_toml(text: str, path: Sequence[str], value: Json) -> str:
 
 
 def _is_below(text: str, start: int, path: Sequence[str]) -> bool:
-    """Whether the header at `start` is that of the table at `path` or of a nested table."""
+    """Return whether the header at `start` belongs to the table at `path` or to a nested table."""
     header = text[start : text.find("\n", start) if "\n" in text[start:] else len(text)]
     try:
         found: Json = tomllib.loads(header)

@@ -46,7 +46,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.node.value.get("deprecated") is True
 
     def extension(self, member: str, *around: Node) -> Json:
-        """Return a member of `x-mcp` from the operation, else from its path, else from `around`."""
+        """Return a member of `x-mcp` from the operation, its path item, or one of `around`, in this order, or None."""
         for node in (self.node, *self.items, *around):
             said = node.at("x-mcp").object
             if member in said:

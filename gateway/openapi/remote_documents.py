@@ -142,7 +142,7 @@ def _name_of(url: str) -> str:
 
 class RemoteDocuments:
     def __init__(self, *, services: Services, documents: DocumentStore | None) -> None:
-        """Create the collection. Without a store in `documents`, fetched documents are not stored."""
+        """Create the collection. `documents` stores fetched documents across restarts, unless `documents` is None."""
         self._services: Final = services
         self._documents: Final = documents
         self._followed: dict[str, _RefreshedDocument] = {}

@@ -74,7 +74,7 @@ class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
     has_files: bool = False
     can_be_open: bool = False
     default_type: str | None = None
-    """The `Content-Type` that the backend sends by default, empty for none. None if the backend always sets it."""
+    """The backend's default `Content-Type`, or "" without a default. None if the backend always sets the type."""
 
 
 def request_body_of(operation: Operation, schemas: Schemas) -> RequestBody | None:
@@ -197,9 +197,9 @@ def _any_of(branches: list[_Members]) -> _Members:
 
 
 def _members_of(schema: Node, body_format: BodyFormat, schemas: Schemas) -> _Members | None:
-    """Return the members of an object schema and of the schemas in its `allOf`, or None if it is not a plain object.
+    """Return the members of an object schema and its `allOf`, or None if the body cannot be split into inputs.
 
-    A form must be an object, so the members of all its alternatives are included too.
+    A form is always split, so the members of its `oneOf` and `anyOf` alternatives are included too.
     """
     found = _collected(schema, None, body_format, schemas, iter(range(_MAX_SCHEMAS)))
     if found is None:

@@ -60,7 +60,7 @@ _NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _DEFINITIONS: Final = "#/$defs/"
 
 Alternative = tuple[Node, list[str]]
-"""A schema, and the values of the discriminator that the document maps to it."""
+"""A schema, and the discriminator values that select the schema."""
 
 
 class Schemas:
@@ -101,8 +101,8 @@ class Schemas:
     def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
         """Return whether a node is a reference to a schema with subtypes (OpenAPI 3.1, "Discriminator Object").
 
-        `whole` is the schema whose `allOf` contains the reference. If `whole` is one of the subtypes, the result is
-        False, because a subtype extends only its parent.
+        `whole` is the schema with the `allOf` that contains the reference, if any. Return False if `whole` is a
+        subtype, because a subtype inherits from its parent only, and not from its siblings.
         """
         if "$ref" not in node.object:
             return False
@@ -110,7 +110,7 @@ class Schemas:
         return bool(subtypes) and not any(whole is not None and each.place == whole.place for each, _ in subtypes)
 
     def siblings(self, node: Node) -> list[Node]:
-        """Return the keywords beside a `$ref` as a schema, if any. OpenAPI 3.1 applies both schemas."""
+        """Return the keywords beside a `$ref` as a schema, which OpenAPI 3.1 applies in addition to the target."""
         if self._is_3_0 or "$ref" not in node.object:
             return []
         others = {keyword: value for keyword, value in node.value.items() if keyword != "$ref"}
@@ -129,7 +129,7 @@ class Schemas:
         return list(found.values())
 
     def _subtypes_of(self, node: Node) -> list[Alternative]:
-        """Return the subtypes in the schema's discriminator mapping or, without a mapping, the schemas that extend it.
+        """Return the schemas in a node's discriminator mapping or, without a mapping, all schemas that extend the node.
 
         The list is empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
         """
@@ -148,7 +148,7 @@ class Schemas:
 
     @cached_property
     def _extending(self) -> Mapping[str, list[Node]]:
-        """Components that extend another component with `allOf`, by the reference to the extended component."""
+        """Maps each `$ref` in an `allOf` to the components that extend the target of this reference."""
         found: dict[str, list[Node]] = {}
         root = Node(self._references.root(self._uri), self._uri)
         for _, component in root.at("components", "schemas").members():
@@ -157,7 +157,7 @@ class Schemas:
         return found
 
     def _named(self, node: Node, *, with_subtypes: bool) -> dict[str, Json]:
-        """Return a reference to the `$defs` entry of a schema. The entry's name is independent of conversion order."""
+        """Return a `$ref` to a schema's entry in `$defs`. The entry's name does not depend on the conversion order."""
         # RFC 6901 §6: the fragment can be percent-encoded.
         last = _NAME.sub("_", unquote(node.pointer[-1] if node.pointer else "root")) or "schema"
         is_component = node.uri == self._uri and node.pointer[:-1] == ("components", "schemas")
@@ -169,7 +169,7 @@ class Schemas:
         return {"$ref": f"{_DEFINITIONS}{last}"}
 
     def convert(self, node: Node, whole: Node | None = None) -> Json:
-        """Convert a schema. `whole` is the schema whose `allOf` contains it."""
+        """Convert a schema. `whole` is the schema with the `allOf` that contains this schema, if any."""
         given = node.value
         if isinstance(given, bool):
             return given or {}  # ignore `false`, which would allow no value
@@ -399,7 +399,7 @@ _GROUP: Final = r"\((?:\?(?:[:=!]|<[=!]|<[A-Za-z_$][\w$]*>))?"
 _ECMA: Final = re.compile(rf"(?:(?:{_ATOM}|\)){_QUANTIFIER}|{_GROUP}|[\^$|]|\\[bB])*")
 _SYNTAX: Final = frozenset("^$\\.*+?()[]{}|/")
 _IN_SETS: Final = frozenset("-&~")
-"""Characters with a meaning in brackets."""
+"""Characters that are only special inside a character class."""
 
 
 @lru_cache(maxsize=4096)

@@ -57,7 +57,7 @@ def _first(servers: Node) -> str | None:
 def missing_schemes(
     operation: Operation, root: Node, references: References, connection: Connection | None
 ) -> list[str]:
-    """Return the security schemes that the connection lacks. The list is empty if one alternative is satisfied."""
+    """Return the security schemes without credentials in the connection, from the alternative that lacks fewest."""
     # OpenAPI 3.0.3 "Operation Object": the operation's list, even if empty, overrides the document's list.
     required = operation.node.value.get("security", root.value.get("security"))
     if not isinstance(required, list) or not required:
@@ -95,9 +95,9 @@ def scheme_of(name: str, root: Node, references: References) -> Mapping[str, Jso
 
 
 def credential_fields(root: Node, references: References, connection: Connection | None) -> frozenset[tuple[str, str]]:
-    """Return the place and lower-case name of each field that callers must not set.
+    """Return the fields that callers must not set: API keys of security schemes and fields that the connection sends.
 
-    These are the API keys of the security schemes and all fields that the connection sends.
+    Each item contains a location, such as `header`, and a lower-case name.
     """
     found = [scheme_of(name, root, references) for name, _ in root.at("components", "securitySchemes").members()]
     return sent_fields(connection) | {_field_of(each) for each in found if each.get("type") == "apiKey"}

@@ -202,7 +202,7 @@ def description_of(operation: Operation) -> str | None:
 
 
 def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
-    """Return `input` in the short form, or `input_schema` if the inputs need definitions or conditions."""
+    """Return the key `input`, or `input_schema` if the inputs require definitions or conditions."""
     asked = call.asked
     definitions = reader.schemas.definitions(*(each.schema for each in asked))
     asked_names = {call.names[each.key] for each in asked}
@@ -312,7 +312,7 @@ def _in_url(value: Json) -> Iterator[Part]:
 
 
 def _as_text(value: Json) -> str:
-    """Return a value that the operator has set as text, in which interpolated parts are still marked."""
+    """Convert a configured value to text. Parts from `${…}` stay marked, because they can be secrets."""
     if isinstance(value, str):
         return value
     return _text_of(_json_parts(value))

@@ -36,7 +36,7 @@ Way = tuple[str, Era]
 
 @dataclass(kw_only=True, slots=True)
 class Connecting:
-    """One attempt to connect. Handshakes share a session, because a slow server may respond to an earlier handshake."""
+    """One attempt to connect. Handshakes share a session, because a slow server can respond late to the first one."""
 
     spec: ServerSpec
     listener: Listener
@@ -49,7 +49,7 @@ class Connecting:
         """Open a session within `seconds`. Try the `known` transport and era first.
 
         Raises:
-            UpstreamError: all attempts failed. The message is from the `known` or the most successful attempt.
+            UpstreamError: all attempts failed. If `known` is given, this is the error of the `known` transport and era.
         """
         failure: UpstreamError | None = None
         try:
@@ -81,7 +81,7 @@ class Connecting:
         raise failure or UnreachableError("does not respond")
 
     async def _handshake(self, way: Way, *, seconds: float | None) -> Session | None:
-        """Start another handshake. Return the session once a handshake succeeds, or None after `seconds`."""
+        """Start a handshake. Return the session once this or an earlier handshake succeeds, or None after `seconds`."""
         transport, era = way
         if self.session is not None and (self.session.transport != transport or self.session.is_closed):
             await self._end()
@@ -113,7 +113,7 @@ class Connecting:
         return None
 
     def _with_noise(self, error: UpstreamError) -> UpstreamError:
-        """Add the output of a program that does not speak MCP to an error."""
+        """Add the start of the server's output to an error message, if the output is not MCP."""
         if self.session is None or not self.session.noise:
             return error
         return type(error)(f'{error}; its standard output starts with "{self.session.noise}", which is not MCP')

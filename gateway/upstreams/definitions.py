@@ -1,4 +1,4 @@
-"""Converts the lists of an upstream server to definitions, which the server's entry selects and overrides. No I/O."""
+"""Converts lists of an upstream server to definitions, as selected and overridden by the server's entry. No I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -107,7 +107,7 @@ def sign_in_tool(entry: UpstreamEntry) -> Definitions:
 
 
 def unfit_prefix(name: str, config: Upstream) -> str | None:
-    """Return why the prefix cannot start tool names, or None. Server names in `mcp_json` files can contain spaces."""
+    """Return why tool names cannot start with the prefix, or None. The default prefix is the server's name and `_`."""
     prefix = _prefix(name, config)
     if not config.tools.include or may_begin_names(prefix):
         return None
@@ -236,7 +236,7 @@ def _completers(relay: Relay, reference: JsonObject, names: list[str]) -> dict[s
 def _selected(
     entry: UpstreamEntry, kind: str, selection: _Selection, lists: Mapping[str, list[dict[str, Json]]]
 ) -> list[tuple[str, dict[str, Json]]]:
-    """Return the list entries to offer, each with the member that identifies it. `lists` has these members as keys."""
+    """Return the entries to offer, each after the name of its identifying member, which is also the key in `lists`."""
     found: list[tuple[str, dict[str, Json]]] = []
     for by, wires in lists.items():
         named = [(by, well_typed(wire)) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
@@ -346,7 +346,7 @@ def _text(value: Json) -> str | None:
 
 
 def _tool_with_prefix(tool: JsonObject, prefix: str) -> JsonObject:
-    """Add the prefix to the URI of a tool's page (MCP Apps, SEP-1865)."""
+    """Add the prefix to the URI of a tool's UI resource (MCP Apps, SEP-1865)."""
     if not page_uris(tool):
         return tool
     meta = dict(_meta(tool))
@@ -358,7 +358,7 @@ def _tool_with_prefix(tool: JsonObject, prefix: str) -> JsonObject:
 
 
 def page_uris(tool: JsonObject) -> list[str]:
-    """Return the URIs of the page that shows a tool's results, as the server names them."""
+    """Return the URIs of the UI resource that displays a tool's results (MCP Apps), without the entry's prefix."""
     return [uri for uri in (_ui_of(tool).get(_URI), _meta(tool).get(_OLD_KEY)) if isinstance(uri, str)]
 
 

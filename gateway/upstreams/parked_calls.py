@@ -1,7 +1,7 @@
-"""Calls to legacy servers that stay open between two requests of a modern client.
+"""Keeps calls to legacy servers open between two requests of a modern client.
 
 A modern client receives an input request as the result `input_required`, and retries its request with the response. The
-signed `requestState` contains the id of the open call, which binds the call to the principal and the request.
+signed `requestState` contains the id of the open call, and binds the call to the principal and the request.
 
 A parked call exists only in the process that started it. Threats: calls that are never continued (`MAX_PARKED`,
 `PARKED_SECONDS`), and two concurrent retries.
@@ -25,7 +25,7 @@ from gateway.upstreams.failures import UpstreamError
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
 _KEYS: Final = ("upstream.call", "upstream.second_call")
-"""Names under which the id of the first call and the id of a repeated call are recorded."""
+"""Keys of `Context.once` for the id of the first call and the id of a repeated call."""
 _REMOVED: Final = frozenset({"elicitationId", "task"})
 
 
@@ -33,7 +33,7 @@ class ParkedCall(RelayedCall):
     def __init__(
         self, invocation: Invocation, config: Upstream, *, upstream: str, call_id: str, ended: Callable[[], object]
     ) -> None:
-        """`ended` is called when the call is cancelled or its result was taken."""
+        """Create a call. `ended` is called when the call is cancelled or its result has been returned."""
         super().__init__(invocation, config, upstream=upstream)
         self._id: Final = call_id
         self._ended: Final = ended
@@ -77,7 +77,7 @@ class ParkedCall(RelayedCall):
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def result(self, context: Context) -> JsonObject:
-        """Return the server's result. Ask the client until then. Raise AwaitingInput if the client has to retry."""
+        """Relay input requests until the server returns a result. Raise AwaitingInput if the client must retry."""
         task = self._task
         while task is not None and not task.done():
             if self._unanswered:
@@ -136,7 +136,7 @@ class ParkedCalls:
         ask_timeout: timedelta,
         is_repeatable: bool,
     ) -> JsonObject:
-        """Start a call, or continue the call that waits for this request. Raise AwaitingInput for input requests."""
+        """Start a call, or continue the parked call of a retry. Raise AwaitingInput if the client must retry."""
 
         async def begin() -> str:
             if len(self._calls) >= MAX_PARKED:
@@ -164,7 +164,7 @@ class ParkedCalls:
                 call.end()
 
     def give_up(self, kept: JsonObject) -> None:
-        """Cancel the parked call whose id is in `kept`, the recorded results of a request."""
+        """Cancel the parked call whose id is in `kept`, the values that `Context.once` recorded."""
         for key in _KEYS:
             call = self._calls.get(str(kept.get(key, "")))
             if call is not None and call.is_parked:
@@ -176,7 +176,7 @@ class ParkedCalls:
     async def _call_of(
         self, invocation: Invocation, begin: Callable[[], Awaitable[str]], *, upstream: str, is_repeatable: bool
     ) -> ParkedCall:
-        """Return the parked call of a retry, or a new call. If another process has the call, repeat the call once."""
+        """Return the parked call or a new call. A repeatable call that another process parked is started again once."""
         for key in _KEYS:
             call_id = await invocation.context.once(key, begin)
             call = self._calls.get(call_id)

@@ -51,7 +51,7 @@ T = TypeVar("T")
 SHARED: Final = ""
 STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
 _START_SECONDS: Final = 4.0
-"""A child process that takes longer to start does not delay other child processes."""
+"""Seconds for which a starting child process counts towards the limit of concurrent starts."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOREVER: Final = 1e8
@@ -59,7 +59,7 @@ FAILED_CALLS: Final = 5
 MAX_BACKOFF: Final = 60.0
 _REMEMBERED_FAILURES: Final = 20
 _SAME_FAILURE_SECONDS: Final = 0.5
-"""One cause can fail all open calls, so repetitions within this time are not recorded."""
+"""Seconds in which repetitions of a failure are ignored, because one cause can fail all open calls."""
 
 
 class CircuitBreaker:
@@ -164,7 +164,7 @@ class SessionPool:
     def __init__(
         self, name: str, config: Upstream, spec: ServerSpec, *, listener: Listener, starting: asyncio.Semaphore
     ) -> None:
-        """`starting` limits how many child processes start at the same time."""
+        """Create a pool without sessions. `starting` limits how many child processes start at the same time."""
         self.name: Final = name
         self._starting: Final = starting
         self.config = config

@@ -1,7 +1,7 @@
 """Executors that relay calls to an upstream server.
 
-A modern server sends input requests in an `input_required` result, and the request is sent again with the responses. A
-legacy server sends them during the call, which is parked for modern clients (`parked_calls`).
+A modern server returns input requests as an `input_required` result, and the gateway repeats the request with the
+responses. A legacy server sends input requests during the call, which is parked for modern clients (`parked_calls`).
 
 Members of the wrong type are removed from results and list entries, because clients would refuse the whole result.
 """
@@ -80,7 +80,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
     uri_prefix: str
     ask_timeout: timedelta
     pages: LockedPages | None = None
-    """The locked pages, or None if the lock is not enforced."""
+    """The digests of UI resources in the lock file, or None if the lock is not enforced."""
 
     async def request(
         self,
@@ -140,7 +140,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         return call.with_notes(_with_prefix(result, self.uri_prefix))
 
     async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
-        """Send the request until the result is complete. Recorded rounds are not repeated when the client retries."""
+        """Relay rounds of input requests until the result is complete. A client's retry skips recorded rounds."""
         more: JsonObject = {}
         context = invocation.context
         for number in range(_MAX_ROUNDS):

@@ -55,7 +55,7 @@ class UpstreamServer:
 
         `changed` is called when the lists have changed, and `updated` with the URI of an updated resource. `connection`
         is the entry in `connections` that `config` names. `starting` limits how many child processes start at the same
-        time. `inherited` are lists of the former server of this entry, which are used until this server responds.
+        time. `inherited` contains the last lists of the same entry, which are used until this server responds.
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()
@@ -180,7 +180,7 @@ class UpstreamServer:
 
     @property
     def state(self) -> str:
-        """The state of the pool, but `connecting` until the lists are served, and `degraded` if a list is missing."""
+        """The pool's state. If `up`: `connecting` until lists are served, and then `degraded` if a list is missing."""
         state = self.pool.state
         if state == "up" and not self.is_served:
             return "connecting"

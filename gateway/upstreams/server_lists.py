@@ -126,7 +126,7 @@ async def _all_pages(
 
 
 async def recall(documents: DocumentStore | None, name: str, *, server: str) -> ServerLists | None:
-    """Return the stored lists of an entry. Lists of another server with the same name, by digest, are ignored."""
+    """Return the stored lists of an entry, or None if they came from a server with a different digest than `server`."""
     content = None if documents is None else await documents.read(f"upstream:{name}")
     try:
         record = {} if content is None else msgspec.json.decode(content, type=dict[str, Json])

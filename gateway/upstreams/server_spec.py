@@ -1,4 +1,4 @@
-"""Compiles an entry of `upstreams:` into the ways to connect to the server."""
+"""Compiles an entry of `upstreams:` to a `ServerSpec`, which creates links to the server."""
 
 import os
 import re
@@ -126,7 +126,7 @@ def _over_http(
 
 
 def sign_in_keys(document: Document) -> frozenset[str]:
-    """Return the keys of all entries that users sign in to."""
+    """Return the storage keys of tokens for all connections and upstream servers that users sign in to."""
     found: list[str] = []
     for name, connection in document.connections.items():
         if connection.auth is not None and (code := connection.auth.authorization_code) is not None:

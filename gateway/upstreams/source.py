@@ -180,7 +180,7 @@ class UpstreamSource:
         return found
 
     async def read_pages(self, loaded: LoadedConfig, problems: Problems) -> dict[Name, DefinitionDigest]:
-        """Return digests of the pages of all tools. An unreadable page causes a warning."""
+        """Return digests of the UI resources of all tools. An unreadable resource causes a warning."""
         found: dict[Name, DefinitionDigest] = {}
         for (section, _), origin in loaded.origins.items():
             if section != "tools" or origin.path[0] != "upstreams":
@@ -207,7 +207,7 @@ class UpstreamSource:
         ]
 
     def _sign_in_entry(self, name: str, upstream: Upstream, config: LoadedConfig) -> SourceEntry:
-        """Return the sign-in tool of a server whose lists are unknown, if users sign in to it."""
+        """Return the definitions of a server whose lists are unknown: a sign-in tool if users sign in, else none."""
         shared = config.document.connections.get(upstream.connection or "")
         auth = upstream.auth or (None if shared is None else shared.auth)
         if auth is None or auth.authorization_code is None:

@@ -100,7 +100,7 @@ class HttpChannel:
         url: URL | None = None,
         subject: Subject | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send a request and yield the response. Without a `subject`, the request is the gateway's own.
+        """Send a request and yield the response. The default `subject` is the last caller in this session, if any.
 
         Raises:
             NoCredentialsError: the caller has no credentials.
@@ -214,7 +214,7 @@ def _reason(error: ExecutionError) -> str:
 
 
 class HttpLink:
-    """A session over Streamable HTTP. Requests are independent if the server assigns no session id."""
+    """A session over Streamable HTTP. If the server assigns no session id, requests are sent without an id."""
 
     transport = "http"
     noise = ""
@@ -260,8 +260,8 @@ class HttpLink:
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
         """Read messages from the GET stream, and reopen the stream when it ends.
 
-        Return if the server offers no GET stream. After a later failure, send a `ping`. If the server has restarted, it
-        responds with 404, which ends the session.
+        Return if the server offers no GET stream. If the server later refuses the stream, send a `ping` to detect
+        whether the server has lost the session.
         """
         seen, pause, has_begun = _StreamPosition(), _FIRST_PAUSE, False
         while not self.closed.done():
@@ -329,7 +329,7 @@ class HttpLink:
         return error
 
     async def _response_in(self, answer: Answer, request_id: int | None, seen: "_StreamPosition") -> Response | None:
-        """Read a stream until the response to `request_id`, and update the position."""
+        """Read an event stream until the response to `request_id`, or return None at the end. Update `seen`."""
         parser = EventParser()
         try:
             async for chunk in answer.content.iter_any():
@@ -353,7 +353,7 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Return the response to a request, or an error without an id if `alone`. Pass the rest to the inbox."""
+        """Return the response to a request, or an error without id if `alone`. Pass non-responses to the inbox."""
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):
@@ -409,7 +409,7 @@ class HttpLink:
 
 
 def _is_session_lost(response: Response) -> bool:
-    """Return whether a response means that the server does not know the session. Some servers send it with HTTP 200."""
+    """Return whether a JSON-RPC error means that the server lost the session. Some servers send it as HTTP 200."""
     error = response.error
     if not isinstance(error, dict) or error.get("code") != _SESSION_NOT_FOUND:
         return False

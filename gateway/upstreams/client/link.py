@@ -55,7 +55,7 @@ class Link(Protocol):
     transport: str
     """`http`, `sse` or `stdio`."""
     noise: str
-    """The first output of the server that is not a message, if no message preceded the output."""
+    """The start of the output before the server's first message, or an empty string. Error messages quote this text."""
     closed: asyncio.Future[str]
     """Completes with a reason once no more messages can be sent."""
 
@@ -72,7 +72,7 @@ class Link(Protocol):
         """Send a notification or a response. Raise UpstreamError if sending fails."""
 
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
-        """Receive messages outside of requests until cancelled. `ping` checks that the session still exists."""
+        """Receive messages that belong to no request, until cancelled. `ping` checks that the session still exists."""
 
     async def close(self) -> None:
         """End the connection without raising an exception."""
@@ -127,7 +127,7 @@ def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool 
 
 
 def own_id(value: Json) -> RequestId | None:
-    """Return the request id in a response. Servers can convert an integer to a string or a float."""
+    """Return the request id to which a server refers. Some servers convert an integer to a string or a float."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and value.isdecimal() and len(value) <= _ID_DIGITS:

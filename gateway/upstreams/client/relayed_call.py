@@ -34,7 +34,7 @@ class RelayedCall:
     """A call to an upstream server. Notifications reach the client in order, and before the response."""
 
     def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str, may_ask: bool = True) -> None:
-        """`may_ask` is False for requests that do not support input requests."""
+        """Create a call. If not `may_ask`, the call declares no capabilities, so that the server requests no input."""
         context, call = invocation.context, invocation.call
         self._invocation: Invocation | None = invocation
         """None between the requests of a parked call."""
@@ -82,7 +82,7 @@ class RelayedCall:
         self._permit = permit
 
     async def answer(self, method: str, params: JsonObject) -> JsonObject:
-        """Ask the client, while another call can use the permit. Raise RpcError if the client refuses."""
+        """Ask the client, and suspend the concurrency permit meanwhile. Raise RpcError if the client refuses."""
         permit = self._permit
         if permit is None:
             return await self._ask(method, params)

@@ -24,7 +24,7 @@ class Listener(Protocol):
     """Observes the sessions with a server."""
 
     async def session_opened(self, watch: Callable[[frozenset[str]], Awaitable[None]]) -> None:
-        """Prepare a session before its first request. `watch` subscribes to resources."""
+        """Called before the first request of a session. The listener can call `watch` to subscribe to resources."""
 
     def lists_changed(self) -> None:
         """Called when a list of the server could have changed."""
@@ -37,7 +37,7 @@ class ServerMessages:
     def __init__(
         self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], tasks: BackgroundTasks
     ) -> None:
-        """Responses are sent with `send`, in tasks owned by `tasks`."""
+        """Create the handler. Responses to the server are sent with `send`, in tasks owned by `tasks`."""
         self.calls: Final[dict[RequestId, RelayedCall]] = {}
         """Open calls by request id, oldest first."""
         self._listener: Final = listener
@@ -72,7 +72,7 @@ class ServerMessages:
             self._notification(message, during)
 
     async def roots_sent(self) -> bool:
-        """Wait for the response to the server's last request for roots. Return False without such a request."""
+        """Wait for the response to the server's last `roots/list` request. Return False without such a request."""
         telling, self._sending_roots = self._sending_roots, None
         if telling is None:
             return False
@@ -86,7 +86,7 @@ class ServerMessages:
             self._match_completion(name, call.announce)
 
     def _match_completion(self, name: str, announce: _Announce | None) -> None:
-        """Record a client's `announce` function, or a completion (None). Notify the client once both are recorded."""
+        """Pair a client's `announce` function with the completion (None) of an elicitation, then notify the client."""
         known = self._elicitations.get(name, announce)
         if (known is None) is (announce is None):
             if len(self._elicitations) < MAX_OPEN_REQUESTS and len(name) <= _MAX_ID_LENGTH:

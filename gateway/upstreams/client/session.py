@@ -47,7 +47,7 @@ class Session:
         listener: Listener,
         capabilities: JsonObject,
     ) -> None:
-        """`capabilities` are declared in the handshake. A modern request contains the capabilities of its call."""
+        """Create a session. The handshake declares `capabilities`, but modern requests declare those of the call."""
         self._link: Final = link
         self.transport: Final = link.transport
         self._listener: Final = listener
@@ -162,7 +162,7 @@ class Session:
         return _result_of(response)
 
     async def _refresh_roots(self) -> None:
-        """If the server asked for roots outside of a call, make the server ask again during this call."""
+        """Make a server that requested roots outside of a call repeat the request, because a client can now respond."""
         async with self._roots_lock:
             if self._has_begun and not self._incoming.wants_roots:
                 return
@@ -266,7 +266,7 @@ class Session:
         self.instructions = str(result.get("instructions") or "")
 
     def _watch(self) -> None:
-        """Listen for messages outside of requests, including updates of watched resources."""
+        """Start to receive messages that belong to no request, such as updates of watched resources."""
         if self._watching is not None:
             self._watching.cancel()
         self._incoming.acknowledged.clear()

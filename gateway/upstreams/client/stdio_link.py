@@ -42,7 +42,7 @@ _TAIL: Final = 4096
 """Number of bytes that are kept from the end of a long line, because some servers write the id last."""
 _NOISE: Final = 200
 MAX_GARBAGE: Final = 2**20
-"""Maximum number of bytes of other output between two messages."""
+"""Maximum number of bytes between two messages that are not MCP, such as log lines."""
 MAX_UNREAD: Final = 32 * 2**20
 CLOSE_SECONDS: Final = 2.0
 _JOIN_SECONDS: Final = 1.0
@@ -64,7 +64,7 @@ class StdioLink:
     def __init__(
         self, command: Callable[[InputBuffer], Command], *, processes: Processes, stderr_tail: "LineTail"
     ) -> None:
-        """`command` returns the command to run, given the standard input of the process."""
+        """Create a link without starting a process. `command` returns a command that reads input from a buffer."""
         self._command: Final = command
         self._processes: Final = processes
         self._stderr_tail: Final = stderr_tail

@@ -57,7 +57,7 @@ class Deadline(msgspec.Struct, eq=False):
             raise DeadlineExceededError(what, allowed) from expiry
 
     def within(self, seconds: float | None) -> float:
-        """Return the time in `seconds` from now, but at most the deadline of the call."""
+        """Return the event loop's time in `seconds` from now, or the deadline of the call if that is earlier."""
         return self.at if seconds is None else min(self.at, asyncio.get_running_loop().time() + seconds)
 
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:

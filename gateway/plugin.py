@@ -70,7 +70,7 @@ T = TypeVar("T")
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 """A severity of RFC 5424, least severe first."""
 ListKind = Literal["tools", "prompts", "resources"]
-"""Resource templates belong to `resources`."""
+"""The kinds of lists that clients can request. Resource templates belong to `resources`."""
 
 
 class ToolError(ExecutionError):
@@ -135,7 +135,7 @@ class EmbeddedResource(_Annotated):
     uri: str
     """Any URI, even if the client cannot read it."""
     contents: str | bytes
-    """Text, or bytes for a base64 blob."""
+    """Text, or bytes, which are sent as a base64 blob."""
     mime_type: str | None = None
 
 
@@ -149,7 +149,7 @@ class ResourceLink(_Annotated):
     description: str | None = None
     mime_type: str | None = None
     size: int | None = None
-    """Size in bytes before encoding."""
+    """Size of the resource in bytes, before base64 encoding."""
 
 
 Content = Text | Image | Audio | EmbeddedResource | ResourceLink

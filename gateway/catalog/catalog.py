@@ -50,7 +50,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """If None, clients see the instructions of the whole catalog."""
     access: RequiredScopes = EVERYBODY
     put_search: "PutSearch | None" = None
-    """Set if the view has `search: true`."""
+    """Function that adds the search tools, for views with `search: true`."""
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
         """Return whether the view contains a primitive. For a resource, `names` are its key and its URI."""
@@ -136,7 +136,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def file_fingerprints(self) -> Mapping[str, str]:
-        """Fingerprints of the lists, computed without the primitives of upstreams."""
+        """Fingerprints of the lists without the primitives of upstreams."""
         tools = self.tools.values() if self.listed_tools is None else self.listed_tools
         others = (each for each in self.primitives() if each.kind != "tools")
         return _fingerprints(each for each in chain[Primitive](tools, others) if not each.upstream)

@@ -95,7 +95,7 @@ _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE
 
 
 def mixed_scripts(name: str) -> str | None:
-    """Return the first letter whose script differs from an earlier similar script in the same word, or None."""
+    """Return the code point and name of the first letter that mixes similar scripts within a word, or None."""
     if name.isascii():
         return None
     # Check each word separately, because a name can contain words in different scripts.

@@ -29,7 +29,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     arguments: JsonObject
     """Validated arguments with defaults, as passed to the backend."""
     question: str | None
-    """The text of `confirm` to show the user."""
+    """The question of `confirm` to the user, or None without `confirm`."""
     facts: Mapping[str, Json]
     """The command, request or function that the backend would run."""
     timeout_seconds: float

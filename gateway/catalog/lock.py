@@ -38,7 +38,7 @@ _EFFECTS: Final[Mapping[LockChange, str]] = {
     "changed": "is served in its locked version, or not at all",
     "removed": "is not served",
 }
-"""Effect of each change with an enforced lock."""
+"""How an enforced lock affects a changed definition, as the end of a warning."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     pins: DefinitionDigests | None
     """The locked digests, or None if the file does not exist or is unusable."""
     problem: str = ""
-    """Why the file is unusable."""
+    """Why the file is unusable, or "" if the file is valid or missing."""
     offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
     """Definitions of each upstream at the time of the lock, in wire form, by upstream and kind."""
     excludes: bool = True
@@ -166,14 +166,14 @@ def rendered(pins: DefinitionDigests, *, offered: Mapping[str, Json] = MappingPr
 
 
 def differences(now: DefinitionDigests, locked: DefinitionDigests) -> tuple[Difference, ...]:
-    """Return the differences, sorted by name."""
+    """Return the differences between the current and the locked digests, sorted by name."""
     return tuple(
         difference for name in sorted(now.keys() | locked.keys()) if (difference := _between(name, now, locked))
     )
 
 
 def summary(found: Sequence[Difference]) -> str:
-    """Return counts such as `2 added, 1 changed`."""
+    """Return the number of differences by kind, such as `2 added, 1 changed`."""
     counts = {change: sum(each.change == change for each in found) for change in _EFFECTS}
     return ", ".join(f"{count} {change}" for change, count in counts.items() if count)
 
@@ -216,7 +216,7 @@ class LockedPages(msgspec.Struct, frozen=True, kw_only=True):
     required: frozenset[str]
     """URIs of the pages that tools refer to. These pages must be in the lock."""
     differing: dict[str, str] = msgspec.field(default_factory=dict)
-    """Pages that differed when they were last read, and the reason."""
+    """Maps the URI of each page that differed when last read to the difference."""
 
     def check(self, uri: str, contents: Json) -> None:
         """Check the contents of a resource against the lock.

@@ -22,12 +22,12 @@ _EVERYBODY: Final = "everybody"
 
 
 class Audience(msgspec.Struct, frozen=True, kw_only=True):
-    """The lists that callers with the same scopes see."""
+    """The lists that a group of callers with the same scopes sees."""
 
     names: Mapping[str, list[str]]
     """Keys of the listed definitions, by kind."""
     fingerprints: Mapping[str, str]
-    """Digest of each list, by kind."""
+    """Digest of each of these lists, by kind."""
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,7 +42,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     written: Mapping[str, Json]
-    """Values in the file by path, such as `tools.deploy` or `listen`."""
+    """Definitions and sections as written in the files, by path, such as `tools.deploy` or `listen`."""
     left_out: Mapping[str, str]
     """Reasons why definitions are not served, by the path of the definition."""
     code: Mapping[str, str]

@@ -294,7 +294,7 @@ def _attribute(holder: object, path: str) -> object:
 
 
 def _short_name(module: ModuleType) -> str:
-    """Return the module's name without the package name, which contains a digest."""
+    """Return the module's name without the name of the plugin package, which contains a digest."""
     return module.__name__.partition(".")[2] or module.__name__
 
 

@@ -50,7 +50,7 @@ Raises:
 class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
     values: Sequence[str]
     total: int | None
-    """Number of all matching values, or None if the number is unknown."""
+    """Number of matching values, including values that are left out, or None if the number is unknown."""
     has_more: bool = False
     meta: JsonObject = msgspec.field(default_factory=empty)
 
@@ -143,7 +143,7 @@ class Resource(Primitive, frozen=True, kw_only=True):
     is_shared: bool = True
     """Whether the content is the same for all callers, and can be cached for all of them."""
     skill: Skill | None = None
-    """The skill, if the resource is the SKILL.md of a skill."""
+    """The skill that a SKILL.md describes, or None for other resources."""
 
 
 class ResourceTemplate(Primitive, frozen=True, kw_only=True):

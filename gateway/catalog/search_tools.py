@@ -31,7 +31,7 @@ _K1: Final = 1.2
 _B: Final = 0.75
 """BM25 parameter: how strongly a long description reduces the score, from 0 to 1."""
 _NAME_WEIGHT: Final = 3
-"""How many times each word in names and titles counts."""
+"""Weight of words in names and titles, relative to words in descriptions."""
 _MIN_STEM: Final = 3
 _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"

@@ -99,12 +99,12 @@ class Settings(BaseSettings):
     """URL of the store that replicas share. Default: no store."""
     store_file: Path | None = None
     workers: Annotated[int | None, BeforeValidator(_workers)] = 1
-    """Number of serving processes. None means one per usable processor."""
+    """Number of worker processes. None means one for each usable processor."""
     drain_timeout: Seconds = timedelta(seconds=10)
     """Time limit for running calls at shutdown."""
     log_level: LogLevel = "info"
     log_format: LogFormat | None = None
-    """Default: console on a terminal, otherwise json."""
+    """Format of log lines. Default: console on a terminal, otherwise json."""
     secret_key: SecretStr | None = None
     """Keys for cursors, request states and session ids, newest first. Default: a key in the state directory."""
     secret_key_file: Path | None = None

@@ -133,7 +133,7 @@ class _SlidingLog:
         self._used = 0
 
     def renew(self, rate: ParsedRate, now: float) -> bool:
-        """Set the rate. Return whether `expires` has changed."""
+        """Apply a rate, which a reload can have changed. Return whether `expires` has changed."""
         self.rate = rate
         if self.expires >= now + 1.5 * rate.seconds:
             return False

@@ -32,7 +32,7 @@ class DefinitionPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """The entries that generated definitions, such as `("upstreams", "github")`."""
 
     def source_of(self, place: Place) -> str | None:
-        """Return `file:line` of a definition."""
+        """Return `file:line` of a definition, or None if the location is unknown."""
         found = self.lines.get(place)
         return None if found is None else f"{found[0]}:{found[1]}"
 
@@ -66,15 +66,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[Path, str]
     """SHA-256 of every file and plugin directory. Digests of secret files are keyed."""
     digest: str
-    """Digest of all files except secret files, equal in every process."""
+    """Digest of all files except secret files. Replicas with the same files have the same digest."""
     catalog: Catalog
     identity: ServerIdentity | None
     watch: WatchPlan
     roots: Mapping[str, RootPlace]
-    """Root directories of the file access of callers (`root`), with their resolved paths."""
+    """Root directories that limit the file access of callers (`root`), with their resolved paths."""
     lock: Lock
     keeps_earlier: bool
-    """Whether the lock keeps a definition of an earlier catalog."""
+    """Whether the lock causes a definition of an earlier catalog to be served."""
     owners: Mapping[DocumentPath, DocumentPath]
     """The entry that provides each name that several entries offer (`LoadedConfig.owners`). Kept by the next load."""
     exposures: Mapping[str, Problem]

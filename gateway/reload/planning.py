@@ -31,9 +31,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     sign: Sign
     place: str
-    """The configuration path: `tools.deploy`."""
+    """The path in the configuration, such as `tools.deploy`."""
     what: str
-    """The keys that differ, or another short reason."""
+    """The keys that differ, or another short description of the difference."""
     difference: tuple[str, ...] = ()
 
 

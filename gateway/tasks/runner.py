@@ -48,7 +48,7 @@ class TaskProgressed(msgspec.Struct, frozen=True):
 
 class TaskCancelled(msgspec.Struct, frozen=True):
     task: Task
-    """The task as it was before the cancellation."""
+    """The state of the task before the cancellation."""
 
 
 class TaskRunner:

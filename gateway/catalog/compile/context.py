@@ -71,7 +71,7 @@ def warn_of_unused(scope: Scope, config: Definition) -> None:
 
 
 def refuse_caller_as_input(scope: Scope, config: Definition) -> None:
-    """Report inputs that would hide the caller's identity in templates."""
+    """Report inputs named `caller` or `caller.…`, which would hide the caller's identity in templates."""
     for name in filter(is_fact_path, scope.inputs.schemas):
         message = f"`{name}` is not allowed as a name: in templates, `{CALLER}` is the verified identity of the caller"
         scope.problems.at(*place_of_input(config, name)).error(message)

@@ -82,9 +82,9 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     resources: tuple[Resource, ...]
     skills: tuple[tuple[int, Resource], ...]
-    """Pairs of an index in `skills:` and a file of that skill."""
+    """Files of skills, each with the index of the skill's entry in `skills:`."""
     apps: tuple[tuple[str, Resource], ...]
-    """Pairs of the name of a tool and the page of that tool."""
+    """App pages, each with the name of the page's tool."""
     templates: tuple[ResourceTemplate, ...]
     prompts: Mapping[str, Prompt]
     has_all_resources: bool
@@ -191,7 +191,7 @@ def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:
 
 
 def _compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileContext) -> Sequence[Resource]:
-    """Return a resource for each file of a skill (SEP-2640). The first is SKILL.md and contains the `Skill`.
+    """Return a resource for each file of a skill (SEP-2640). The first resource is SKILL.md, with `skill` set.
 
     With `is_pinned`, a file that has changed since the load cannot be read.
     """

@@ -15,7 +15,7 @@ from gateway.executors.files.globs import Globs, GlobSource, compile_globs, spli
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 
 SOURCES: Final[Mapping[str, Callable[[Sequence[str], str | None, Problems, CompileContext], GlobSource | None]]] = {}
-"""Functions that compile globs in remote storage, such as S3, by the URI scheme of the root."""
+"""Functions that compile globs in storage other than the file system, by the URI scheme of the root."""
 
 
 def compile_file_globs(

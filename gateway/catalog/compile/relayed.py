@@ -18,7 +18,7 @@ class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
     executor: Executor
     completers: dict[str, Completer] = {}
     validates: bool = True
-    """Whether arguments are validated before the call is relayed."""
+    """Whether arguments are validated before the call is sent to the upstream."""
     name_in_app: str = ""
     """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call it."""
 

@@ -12,7 +12,7 @@ _SYNONYMS: Final = {
     "desc": "description",
     "run": "script",
 }
-"""Maps keys of other programs to our keys."""
+"""Maps keys that are common in other programs to the keys of this configuration."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -41,7 +41,7 @@ _NUMBERS_AND_FLAGS: Final = frozenset(
 )
 _LISTS_OF_VALUES: Final = frozenset({"enum", "examples"})
 _VALUES: Final = frozenset({"default", "const", *_LISTS_OF_VALUES})
-"""Schema keywords whose values are example data. Such data can look like a schema, but must not be changed like one."""
+"""Schema keywords whose values are data. Such data can look like a schema, but must not be changed like one."""
 
 
 def interpolated_schema(schema: Json) -> Json:

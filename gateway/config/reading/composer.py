@@ -126,7 +126,7 @@ class _Composer(msgspec.Struct):
     has_scalar_keys: bool
     max_nodes: int
     next_event: Callable[[], yaml.Event]
-    """Faster than `yaml.parse`, which also checks for a further event each time."""
+    """Returns the next event. Faster than `yaml.parse`, which also checks for a further event each time."""
     diagnostics: list[Diagnostic] = msgspec.field(default_factory=list)
     anchors: dict[str, tuple[Node | None, int]] = msgspec.field(default_factory=dict)
     """Maps each anchor to its node and the number of values in the node. The node is None until it is complete."""

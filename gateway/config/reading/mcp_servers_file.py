@@ -36,9 +36,9 @@ _OURS: Final = {
     "transportType": "type",  # Cline
     "workingDirectory": "cwd",
 }
-"""Maps key names of clients to our key names."""
+"""Maps key names of MCP clients to keys of `upstreams`."""
 _TYPES: Final = {"local": "stdio", "remote": None, "streamablehttp": "http"}
-"""Maps type names of clients, in lower case, to our type names. None means that the type is detected."""
+"""Maps `type` in client files, in lower case, to `type` in `upstreams`. None means that the type is detected."""
 _COMMON: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "type"})
 """Keys to suggest for a misspelt key. Most other unknown keys are settings of the client."""
 _MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})

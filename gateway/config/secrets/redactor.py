@@ -195,7 +195,7 @@ class Redactor:
 
 
 class LiveRedactor:
-    """The redactor of the current configuration. Each reload replaces it."""
+    """Holds the redactor of the current configuration, which each reload replaces."""
 
     def __init__(self) -> None:
         self._current = Redactor()

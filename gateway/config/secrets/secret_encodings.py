@@ -20,10 +20,10 @@ from urllib.parse import quote, unquote_to_bytes
 MIN_SECRET_LENGTH: Final = 8
 """Minimum characters of a secret. Shorter secrets are too similar to ordinary words."""
 _MAX_ENCODED_LENGTH: Final = 16 * 1024
-"""Maximum characters. Longer secrets are not searched in base64 and hexadecimal."""
+"""Maximum characters of a secret to search in base64 and hexadecimal."""
 _MAX_LINES: Final = 200
 _UNESCAPED: Final = re.compile(r"[A-Za-z0-9_.~-]")
-"""RFC 3986 §2.3: characters that are never escaped."""
+"""Characters that are never percent-encoded (RFC 3986 §2.3)."""
 _LINE_WIDTHS: Final = (64, 76)
 """Line lengths of wrapped base64: RFC 7468 §2, RFC 2045 §6.8."""
 _URL_SAFE: Final = str.maketrans("+/", "-_")

@@ -22,7 +22,7 @@ from gateway.language.schemas.keywords import properties_of, referenced
 _MAX_HEAD: Final = 1024
 """Maximum characters of a `data:` URI before its comma."""
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]{1,127}/[A-Za-z0-9!#$&^_.+-]{1,127}")
-"""RFC 6838 §4.2."""
+"""Matches a media type without parameters (RFC 6838 §4.2)."""
 _FOREIGN: Final = re.compile(r"[^A-Za-z0-9+/=_\s-]", re.ASCII)
 # Matches paths and URLs, which models send if they cannot read the file.
 _PLACE: Final = re.compile(r"(?:https?|ftp|file)://|~?/|\.{1,2}/|[A-Za-z]:\\|[\w. -]+\.[A-Za-z]{2,4}$")

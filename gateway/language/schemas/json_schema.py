@@ -175,7 +175,7 @@ def _drop_required_defaults(schema: dict[str, Json]) -> None:
 
 
 def _drop_negations(schema: dict[str, Json]) -> None:
-    """Remove keywords that reject more values if their subschemas accept more."""
+    """Remove keywords such as `not`, which reject more values if their subschemas accept more."""
     for keyword in ("not", "if", "contains", "unevaluatedItems", "unevaluatedProperties"):
         schema.pop(keyword, None)
     if isinstance(schema.get("oneOf"), list) and isinstance(schema.get("allOf", []), list):

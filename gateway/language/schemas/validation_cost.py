@@ -63,9 +63,9 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
     in_place: int = 1
     """Maximum number of schemas that apply to one value."""
     costly: frozenset[str] = frozenset()
-    """Expensive patterns."""
+    """All patterns in the schema that are expensive to match."""
     costly_names: frozenset[str] = frozenset()
-    """Expensive patterns of `patternProperties`."""
+    """The expensive patterns in `patternProperties`."""
     matches_any_number: bool = False
     """Whether an expensive pattern can apply to an unlimited number of texts."""
     names_matched: int = 0
@@ -200,7 +200,7 @@ def _in_place(nodes: Nodes) -> int:
 
 
 def _targets_of_loops(nodes: Nodes, root: int) -> set[int]:
-    """Return at least one schema of each reference cycle."""
+    """Return the `id` of at least one schema in each cycle of references."""
     found, done, path = set(), set(), {root}
     # Not recursive: a chain of `$ref` can exceed the recursion limit.
     waiting = [(root, iter(nodes[root][1]))]

@@ -1,4 +1,4 @@
-"""The name `caller` in templates: its members, and errors for wrong uses."""
+"""Compiles uses of `caller` in templates, and reports invalid ones."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

@@ -25,7 +25,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     function: Function
     meaning: str
     takes: Callable[[Json], Json] = lambda value: value
-    """Converts the value to the type that the function needs."""
+    """Converts the value to a type that the filter function accepts."""
 
     def apply(self, frame: RenderState, value: Json, *args: Json, **kwargs: Json) -> Json:
         if value is ABSENT and self.function is not default:

@@ -21,7 +21,7 @@ LOOP_TURN: Final = 128
 
 
 class OmitElement(Exception):  # noqa: N818 - control flow within a rendering, not an error
-    """Raised to omit an element that contains a missing value."""
+    """Raised to omit an element, such as an argument or a header field, because a value is missing."""
 
 
 class RenderState:
@@ -96,7 +96,7 @@ def _as_dict(value: Json) -> Json:
 
 
 def cost_of(value: Json) -> int:
-    """Return the approximate cost of comparing a value."""
+    """Return the approximate cost of a comparison with a value, in units of `WORK`."""
     if isinstance(value, str):
         return ITEM + len(value) // 64
     if isinstance(value, list):

@@ -261,7 +261,7 @@ def _parse_expression(parts: tuple[Part, ...]) -> nodes.Expr:
 
 
 _MARKS: Final = tuple(map(chr, range(0xE000, 0xE010)))
-"""Private-use characters to mark literals for Jinja's parser."""
+"""Private-use characters that represent literals while Jinja parses a template."""
 
 
 def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], None]]:

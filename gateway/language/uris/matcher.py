@@ -27,7 +27,7 @@ from gateway.language.uris.templates import (
 class UriMatcher(msgspec.Struct, frozen=True, kw_only=True):
     variables: tuple[str, ...]
     optional: frozenset[str]
-    """Variables of `{/var}` and `{?var}`."""
+    """Variables that a URI can omit, from `{/var}` and `{?var}`."""
     _patterns: tuple["_Pattern", ...]
     """One pattern for each possible number of `{/var}` values in a URI."""
     _query: frozenset[str] | None
@@ -144,7 +144,7 @@ _Slot = tuple[str, str]
 
 
 _Pattern = tuple[Sequence[str], Sequence[_Slot]]
-"""Literal texts, and the slots between them."""
+"""The literal texts of a template, and the slots between these texts."""
 
 
 def _match_pattern(pattern: _Pattern, uri: str) -> dict[str, str] | None:

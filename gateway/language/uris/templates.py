@@ -24,13 +24,13 @@ from gateway.language.templates.caller import is_fact_path, use_fact_path, varia
 from gateway.language.templates.render_state import text_of
 
 RESERVED: Final = ":/?#[]@!$&'()*+,;="
-"""RFC 3986 §2.2: gen-delims and sub-delims."""
+"""The reserved characters of URIs (RFC 3986 §2.2)."""
 
 _OPERATORS: Final = "+#./;?&"
 # RFC 6570 §2.2: reserved for extensions.
 _FUTURE_OPERATORS: Final = "=,!@|"
 _VARIABLE: Final = re.compile(r"(?P<name>(?:[A-Za-z0-9_]\.?)*[A-Za-z0-9_])(?P<modifier>\*|:[1-9]\d{0,3})?")
-"""RFC 6570 §2.3 and §2.4, without percent-encoded names, which inputs cannot have."""
+"""Matches a variable with a modifier (RFC 6570 §2.3, §2.4). Names of inputs cannot be percent-encoded."""
 
 LONE_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -52,7 +52,7 @@ class UriExpression(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Part = str | UriExpression
-"""Percent-encoded literal text, or an expression."""
+"""A part of a URI template: percent-encoded literal text, or an expression."""
 
 
 def parse_uri_template(source: str) -> tuple[Part, ...]:

@@ -124,6 +124,8 @@ class Descendants:
         # Leaders are reaped last, so no other session can have this id.
         if session in self._leaders:
             return session
+        # Read the arguments first: until execve(2) has finished, a child has neither arguments nor an environment.
+        has_arguments = _has_arguments(living)
         marker = marker_of(living) or ""
         if marker.startswith(self.prefix):
             return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
@@ -133,7 +135,7 @@ class Descendants:
             return None
         # The child hides its origin (`env -i setsid`). It can belong to any call that was running when it appeared.
         leaders = self._hidden.setdefault(living, set(self._leaders))
-        return _UNKNOWN if leaders & self._leaders.keys() else ORPHAN
+        return _UNKNOWN if not has_arguments or leaders & self._leaders.keys() else ORPHAN
 
 
 def child_pids() -> list[int]:
@@ -204,6 +206,13 @@ def marker_of(pid: int) -> str | None:
     # The leading NUL excludes longer variable names that end in the marker.
     _, found, rest = (b"\0%b" % environment).partition(f"\0{MARKER}=".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
+
+
+def _has_arguments(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except OSError:
+        return True
 
 
 def descendants_of(ancestor: int) -> list[int]:

@@ -86,7 +86,7 @@ class Processes:
             await asyncio.wait([self._sweeping])
         self._death_guard.stop()
         for _look in range(_LOOKS_AT_EXIT):
-            if not self._look().get(ORPHAN):
+            if not self._look():
                 break
             await asyncio.sleep(_KILLING_SECONDS)
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.processes.pipes import BoundedBuffer
-from gateway.processes.process_table import MARKER, child_pids, own_identity
+from gateway.processes.process_table import MARKER, ORPHAN, Descendants, child_pids, own_identity
 from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
@@ -148,6 +148,21 @@ def test_children_of_another_instance_are_not_orphans(run: Run[int]) -> None:
             return await running
 
     assert run(work()) == 7
+
+
+@linux_only
+def test_child_that_is_being_started_is_not_an_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MARKER, "")  # restored after `open`
+    descendants, other = Descendants(), Descendants()
+    descendants.open()
+    other.open()
+    for _ in range(20):
+        environment = {**os.environ, **other.new_marker()}
+        with subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True) as child:
+            # Popen returns before execve(2) has set the arguments and the environment of the child.
+            orphans = descendants.look().get(ORPHAN, set())
+            child.kill()
+        assert child.pid not in orphans
 
 
 def test_signal_is_returned_as_negative_number(run: Run[int]) -> None:

@@ -31,4 +31,4 @@ class _Absent:
 
 
 ABSENT: Final[Json] = _Absent()
-"""A missing value, as opposed to JSON null. It is false in conditions."""
+"""A missing value, as opposed to JSON null. In conditions, ABSENT is false."""

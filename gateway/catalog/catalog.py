@@ -104,7 +104,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     skills: Mapping[str, Skill] = msgspec.field(default_factory=empty)
     """Skills by the URI of their SKILL.md."""
     aliases: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=empty)
-    """Maps old names (old URIs for resources) to current names, for each of "tools", "resources" and "prompts"."""
+    """For each of "tools", "resources" and "prompts", maps old names (for resources, old URIs) to current names."""
     scopes: frozenset[str] = frozenset()
     access_digest: str = ""
     views: Mapping[str, View] = msgspec.field(default_factory=empty)
@@ -278,7 +278,7 @@ class CallerCatalogs:
         self._kept: Final[BoundedMap[tuple[int, str | None, frozenset[str] | None], Catalog]] = BoundedMap(MAX_PARTS)
 
     def of(self, catalog: Catalog, scopes: frozenset[str] | None, *, view: str | None = None) -> Catalog:
-        """Return the catalog that a caller with the given scopes sees in the view. None stands for all scopes."""
+        """Return the catalog that a caller with the given scopes sees in the view. `None` means all scopes."""
         # Ignore irrelevant scopes, so that many callers share one cached catalog.
         scopes = None if scopes is None or catalog.scopes <= scopes else scopes & catalog.scopes
         if scopes is None and view is None:

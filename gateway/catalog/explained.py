@@ -25,7 +25,7 @@ EVERY_CAPABILITY: Final[JsonObject] = {"sampling": {}, "elicitation": {"form": {
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     does: str
-    """What the call does, as the predicate of a sentence whose subject is `name`."""
+    """The effect of the call, as the predicate of a sentence whose subject is `name`."""
     arguments: JsonObject
     """Validated arguments with defaults, as passed to the backend."""
     question: str | None

@@ -82,7 +82,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     upstream: str = ""
-    """Name of the upstream that serves the primitive, or "" if there is none."""
+    """Name of the upstream that serves the primitive, or "" for other primitives."""
     required_capabilities: JsonObject = msgspec.field(default_factory=empty)
     """Required client capabilities, as in ClientCapabilities."""
     version: str = ""

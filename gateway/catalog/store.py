@@ -59,12 +59,12 @@ class CatalogStore:
                 log.exception("catalog subscriber raised", generation=new.generation)
 
     def disable(self, kind: ListKind, name: str) -> None:
-        """Hide a primitive until it is enabled, even across reloads. Raise ExecutionError if there is no definition."""
+        """Hide a primitive until `enable`, even across reloads. Raise ExecutionError if the primitive is unknown."""
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled | {(kind, name)})
 
     def enable(self, kind: ListKind, name: str) -> None:
-        """Show a disabled primitive again. Raise ExecutionError if there is no definition."""
+        """Show a disabled primitive again. Raise ExecutionError if the primitive is unknown."""
         _check_name(self._whole, kind, name)
         self._set_disabled(self._disabled - {(kind, name)})
 

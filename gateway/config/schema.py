@@ -42,7 +42,7 @@ def document_schema() -> dict[str, Json]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds docstrings as descriptions, and accepts interpolation instead of numbers, booleans and fixed words."""
+    """Adds docstrings as descriptions, and allows `${…}` in place of numbers, booleans and fixed words."""
 
     def generate_inner(self, schema: Json) -> JsonSchemaValue:
         """Build a nested model before generating its schema, because models are built lazily (see `Model`)."""
@@ -132,14 +132,14 @@ _WORDS: Final = {"array": "list", "object": "map"}
 
 
 def reference_examples() -> dict[str, str]:
-    """Return an example configuration for each section of the reference, by model name."""
+    """Return an example for each section of the reference, by the name of the model."""
     text = Path(__file__).with_name("reference_examples.yaml").read_text(encoding="utf-8")
     examples: dict[str, str] = yaml.safe_load(text)
     return examples
 
 
 def keys_reference() -> str:
-    """Return the table of contents, and one section for each model in order of first use."""
+    """Return the reference in Markdown: a table of contents, then a section for each model in order of first use."""
     schema = document_schema()
     groups = _sections_by_key(schema)
     examples = reference_examples()

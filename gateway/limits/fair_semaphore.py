@@ -355,7 +355,7 @@ class Semaphores(dict[str, FairSemaphore]):
     """Holds the semaphores of a limit by key. Unused semaphores are dropped when there are many."""
 
     def __init__(self, name: str = "", *, store: RedisSemaphores | None = None) -> None:
-        """If `store` is given, all replicas share the limit that is called `name` in the store."""
+        """Create the mapping. With `store`, all replicas share the limit. `name` identifies the limit in the store."""
         super().__init__()
         self._name: Final = name
         self._store: Final = store

@@ -156,7 +156,7 @@ class ReloadPipeline:
         await self._thread.stop()
 
     async def load_and_compile(self) -> Candidate:
-        """Load and compile the files in the thread, then start new plugins. Raise ConfigError for invalid files."""
+        """Load and compile the files in the reload thread, then start plugins. Raise ConfigError for invalid files."""
         generation, served = self.store.current.generation + 1, self.served
         try:
             candidate = await self._in_thread(lambda: self.compile(self.load(), generation=generation, served=served))

@@ -51,7 +51,7 @@ class WatchPlan:
     """Patterns of new files. Patterns with `**` are covered by `trees`."""
     trees: frozenset[Path] = frozenset()
     globs: frozenset[Globs] = frozenset()
-    """Globs of directories in which only matching files, and subdirectories that can contain matches, are watched."""
+    """Globs of files to watch, including subdirectories that can contain matches. Other files are ignored."""
     present: frozenset[Path] = field(default=frozenset(), compare=False)
     """The paths that existed when the files were read."""
 

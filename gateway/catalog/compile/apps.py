@@ -50,7 +50,7 @@ def compile_app(name: str, config: models.Tool, *, problems: Problems, context: 
 
 
 def _with_meta(contents: ShapeContents, meta: JsonObject) -> ShapeContents:
-    """Add `_meta` to the page's contents, because hosts prefer the contents over the list entry."""
+    """Add `_meta` to the page's contents, because hosts prefer this `_meta` over the `_meta` of the list entry."""
     return lambda outcome, uri: [{**item, "_meta": meta} for item in contents(outcome, uri)]
 
 

@@ -84,7 +84,7 @@ def cached(
 
 
 def cache_of(config: Tool | Resource | Prompt) -> timedelta | None:
-    """Return the lifetime of cached results from `cache`, or from its old name in `http`."""
+    """Return the lifetime of cached results from `cache`, or from the old key `http.cache`."""
     lifetime: timedelta | None = trait_of(config, "cache") if config.cache is None else config.cache
     return lifetime
 

@@ -27,7 +27,7 @@ from gateway.plugin import ListKind
 P = TypeVar("P", bound=Primitive)
 
 MAX_SIZE: Final = 10 * 2**20
-"""Default size limit of a resource, and minimum size limit of a tool's backend, in bytes."""
+"""Default size limit of a resource, and smallest size limit of a backend result of a tool, in bytes."""
 
 
 class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
         return Scope(inputs=inputs, problems=problems, has_callers=self.has_callers)
 
     def entries_of(self, config: Model) -> tuple[Model | None, ...]:
-        """Return the connections and databases that a definition refers to. An entry that does not exist is None."""
+        """Return the connections and databases that a definition refers to. Missing entries are returned as None."""
         sections: Mapping[str, Mapping[str, Model]] = {"connections": self.connections, "databases": self.databases}
         return tuple(sections[section].get(name) for section, name in entries_named_by(config))
 

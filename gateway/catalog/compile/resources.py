@@ -167,7 +167,7 @@ def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
 
 
 def _compile_completers(config: models.Resource, *, scope: Scope, context: CompileContext) -> Mapping[str, Completer]:
-    """Compile `complete`. Commands run in the resource's sandbox, because their input also comes from callers."""
+    """Compile `complete`. Commands run in the resource's sandbox, because callers control their input."""
     completers = {}
     launcher = None if config.shell is None else compile_launcher(config.shell, scope=scope.at("shell"))
     for name, source in config.complete.items():

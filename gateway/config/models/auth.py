@@ -93,7 +93,7 @@ class Introspection(Model):
     client_secret: NotEmpty
     """Client secret of this server at the issuer."""
     url: TrustedUrl | None = None
-    """URL of the introspection endpoint. By default it is discovered."""
+    """URL of the introspection endpoint. Default: discovered from the issuer's metadata."""
     type: Literal["rfc7662", "github"] = "rfc7662"
     """`github`: the endpoint is GitHub's `POST /applications/{client_id}/token`. Requires `url`."""
 
@@ -121,13 +121,13 @@ class OAuth(Model):
     """Access tokens from an authorization server."""
 
     issuer: Annotated[list[IssuerUrl], SOME_DISTINCT, ONE_OR_MANY]
-    """Issuer URL of the authorization server, exactly as in its tokens. Use a list for several servers."""
+    """Issuer URL of the authorization server, exactly as in the tokens. Use a list for several servers."""
     audience: Annotated[list[NotEmpty], SOME_DISTINCT, ONE_OR_MANY] | None = None
     """Accepted audiences: one, or a list. Default: `public_url` followed by `path`."""
     audience_claim: Literal["aud", "client_id"] = "aud"
     """`client_id`: accept tokens without `aud` if their `client_id` is listed in `audience`. For Amazon Cognito."""
     jwks_url: TrustedUrl | None = None
-    """URL of the key set (JWKS). By default it is discovered."""
+    """URL of the key set (JWKS). Default: discovered from the issuer's metadata."""
     algorithms: Annotated[list[Algorithm], SOME_DISTINCT] | None = None
     """Accepted signature algorithms. Default: all asymmetric algorithms."""
     roles: Roles | None = None

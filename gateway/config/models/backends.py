@@ -86,7 +86,7 @@ Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_lin
 
 
 class ProcessLimits(Model):
-    """Limits of the child process and its descendants. If a call reaches a limit, its error names the limit."""
+    """Limits of the child process and its descendants. If a call reaches a limit, the error names the limit."""
 
     memory: Annotated[Size, Field(ge=2**20)] | None = None
     """Address space of each process. Programs cannot start with less than 1MiB."""
@@ -119,7 +119,7 @@ class Shell(Model):
     """A child process: `command` (a list, without a shell) or `script` (inputs are environment variables)."""
 
     command: Argv | None = None
-    """Program and arguments: `[du, -h, "{{ path }}"]`. Each item is exactly one argument, whatever text it contains."""
+    """Program and arguments: `[du, -h, "{{ path }}"]`. Each item is exactly one argument, even with spaces."""
     script: Annotated[str | None, Use.SCRIPT] = None
     """Text for `interpreter`, not a template. Inputs are in `INPUT_<NAME>`, `INPUTS_JSON` and the file `INPUTS_FILE`.
     """
@@ -177,7 +177,7 @@ RetryCondition = Annotated[
 
 
 class Retry(Model):
-    """Retry policy. It applies to GET, HEAD, PUT and DELETE, and to any request of a tool marked idempotent."""
+    """Retry policy for GET, HEAD, PUT and DELETE, and for all requests of tools that are marked as idempotent."""
 
     attempts: PositiveCount = 3
     """Maximum number of attempts, including the first."""
@@ -384,7 +384,7 @@ class Sql(SqlCompletion):
     writes: Flag = False
     """Allow the query to change the database. Otherwise the database itself makes the transaction read-only."""
     single: Flag = False
-    """Return the only row as an object. It is an error if the query returns no row or several rows."""
+    """Return the only row as an object. A query that returns no row or several rows fails."""
     decimals: Literal["string", "number"] = "string"
     """Format of decimals: exact strings, or numbers, which many JSON parsers round."""
 

@@ -47,11 +47,11 @@ class Use(Enum):
     SHOWN = auto()
     """Shown to clients. Secrets from files are rejected."""
     NAME = auto()
-    """Shown, and used as a name or identifier."""
+    """Shown to clients, and used as a name or identifier."""
     DESCRIPTION = auto()
-    """Shown. Models read it before they call anything."""
+    """Shown to clients, and read by models before any call."""
     BODY = auto()
-    """Shown on request: the messages of a prompt, a fixed result, a question."""
+    """Shown to clients on request: the messages of a prompt, a fixed result, a question."""
 
 
 SHOWN: Final = frozenset({Use.SHOWN, Use.NAME, Use.DESCRIPTION, Use.BODY})
@@ -103,7 +103,7 @@ K = TypeVar("K", bound=str)
 def defaults_of(model: type[M], **given: Json) -> M:
     """Return the model of an empty mapping as a default. `given` overrides the model's defaults.
 
-    The model is not validated, because validation would build its validator at import and slow down each start.
+    The model is not validated, because building the validator at import would slow down each start.
     """
     return cast("M", model.model_construct(**given))
 

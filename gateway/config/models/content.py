@@ -22,7 +22,7 @@ class Media(Model):
 
 
 class Embedded(Model):
-    """A resource. With only `uri`, it is read from this server. Otherwise it is embedded as written."""
+    """A resource. With only `uri`, the content is read from this server. Otherwise, the given content is embedded."""
 
     uri: Template
     """URI of the resource. In prompts, an RFC 6570 template over the arguments: `runbooks:///{service}.md`."""
@@ -47,7 +47,7 @@ class Embedded(Model):
 
 
 class Link(Model):
-    """A resource that the client can read. It does not have to be listed."""
+    """A resource that the client can read, even if the resource is not listed."""
 
     uri: Template
     """URI of the resource."""
@@ -70,7 +70,7 @@ class Block(Model):
     """A content block. Exactly one of `text`, `image`, `audio`, `resource` and `link` is required."""
 
     text: Template | None = None
-    """Text. It is a template."""
+    """A text template."""
     image: Annotated[Media, text_for("file")] | None = None
     """An image: the path of a file, or a mapping."""
     audio: Annotated[Media, text_for("file")] | None = None

@@ -141,7 +141,7 @@ class ToolAnnotations(Model):
     read_only: Flag | None = None
     """The tool does not change anything."""
     destructive: Flag | None = None
-    """The tool can destroy data. Only meaningful if it is not read-only."""
+    """The tool can destroy data. Only meaningful for a tool that is not read-only."""
     idempotent: Flag | None = None
     """Repeating a call with the same arguments has no further effect."""
     open_world: Flag | None = None
@@ -180,14 +180,14 @@ class Definition(Model):
     tags: Annotated[Items[str], DISTINCT, Use.SHOWN] = ()
     """Tags for grouping and rules."""
     aliases: Annotated[Items[str], DISTINCT, Use.NAME] = ()
-    """Old names that still work. They are not listed."""
+    """Old names that still work but are not listed."""
     access: Access | None = None
     """Scopes that callers need. Default: none."""
     requires: Requires = defaults_of(Requires)
     """Requirements that must be met before the definition is offered."""
     timeout: PositiveDuration | None = None
     """Time limit of a call, including the time in the queue and all attempts of a request. Default 60s, or the
-    `timeout` of its `http` (the limit of one attempt) if that is longer."""
+    `timeout` of `http` (the limit of one attempt) if that is longer."""
     concurrency: PositiveCount | None = None
     """Maximum number of concurrent calls. Default 16."""
     queue: Count | None = None
@@ -205,16 +205,16 @@ class Output(Model):
     """`auto`: JSON if `schema`, `select` or the response indicates it, image or audio by media type, otherwise text.
     `lines`, `jsonl` and `csv` parse text as a list, `yaml` as one document. CSV needs a header row."""
     mime_type: Annotated[str | None, Use.SHOWN] = None
-    """Media type of the result, instead of the one that the backend reports."""
+    """Media type of the result. Default: the media type that the backend reports."""
     select: str | None = None
     """JMESPath expression that selects part of a parsed result."""
     template: Annotated[Template | None, Use.BODY] = None
     """Template with `result`, `inputs`, and `exit_code`, `stderr` (shell) or `status`, `headers` (http)."""
     schema_: Annotated[SchemaObject | None, Use.DESCRIPTION] = Field(None, alias="schema")
-    """JSON Schema. It is sent as `outputSchema`, and the structured content is validated against it."""
+    """JSON Schema of the structured content, used for validation and sent to clients as `outputSchema`."""
     mismatch: Literal["error", "accept"] = "error"
-    """What to do with a result that does not match `schema`. `accept` returns it, counts it and logs it once. The
-    schema sent to clients then accepts any object."""
+    """How to handle a result that does not match `schema`. With `accept`, the result is returned, counted and logged
+    once, and the schema that is sent to clients accepts any object."""
     max_size: PositiveSize | None = None
     """Maximum size of the output. Default 256KiB, or 10MiB in total for images and other content of an upstream."""
     overflow: Literal["truncate", "resource", "error"] | None = None
@@ -235,7 +235,7 @@ class ToolTask(Model):
     after: Duration = timedelta()
     """With `optional`: calls that finish within this time are answered directly. Longer calls become tasks."""
     ttl: PositiveDuration | None = None
-    """How long the task is kept after its creation. A task that is still running then is stopped. Default 1h."""
+    """How long the task is kept after its creation. A task that still runs after this time is stopped. Default 1h."""
     poll: PositiveDuration = timedelta(seconds=1)
     """How often clients should poll for the status. The interval grows with the age of the task, up to tenfold."""
     ask: Literal["inside", "before"] = "inside"

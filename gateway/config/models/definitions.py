@@ -62,7 +62,7 @@ class AppPage(Model):
     """A page that hosts show next to the tool's result. Hosts without support for pages show the text."""
 
     file: NotEmpty
-    """The page: a single HTML file. The path is relative to this file. It is read on each request."""
+    """The page: a single HTML file, which is read on each request. The path is relative to this file."""
     csp: ContentSecurityPolicy | None = None
     """The origins that the page can contact."""
     permissions: Annotated[list[Literal["camera", "microphone", "geolocation", "clipboardWrite"]], DISTINCT] = []
@@ -170,7 +170,7 @@ class Tool(Definition):
     app: AppPage | None = None
     """A page that hosts show with the result (MCP Apps)."""
     tests: Annotated[Items[ToolTest], Use.SECRET] = Field((), repr=False)  # tests do not affect what is served
-    """Calls made by `mcp-gateway test`. They are not sent to clients."""
+    """Test calls for `mcp-gateway test`, which are not sent to clients."""
 
     @cached_property
     def backend(self) -> str:
@@ -205,8 +205,8 @@ class CommandCompletion(Model):
     """The source of suggestions for an argument. Exactly one key is required."""
 
     command: Argv | None = None
-    """A program that prints one value per line. It can use `value`, the text typed so far, and other arguments. It runs
-    with the same limits and sandbox as the resource's command."""
+    """A program that prints one value per line. Its arguments can use `value`, the text typed so far, and the other
+    arguments. The limits and the sandbox of the resource's command also apply here."""
     python: Python | None = None
     """A function that returns the values."""
     files: str | None = None
@@ -238,7 +238,7 @@ class Resource(Definition):
     """A resource, a resource template, or, with `files`, one resource per file."""
 
     uri: Annotated[Template | None, Use.NAME] = None
-    """URI of the resource. With variables (`incident://{id}`, RFC 6570) it is a template."""
+    """URI of the resource. With variables (`incident://{id}`, RFC 6570), the resource is a template."""
     files: Annotated[Annotated[list[str], ONE_OR_MANY] | None, BACKEND] = None
     """A glob, or a list of globs with `root`: one resource per file. The list always matches the files on disk."""
     root: str | None = None
@@ -246,7 +246,7 @@ class Resource(Definition):
     max_files: PositiveCount = 10_000
     """Maximum number of listed files."""
     text: Annotated[Template | None, Use.BODY, BACKEND] = None
-    """Backend: text. It is a template over the URI's variables."""
+    """Backend: a text template over the variables of the URI."""
     blob: Annotated[str | None, Use.SHOWN, BACKEND] = None
     """Backend: data in base64."""
     file: Annotated[str | None, BACKEND] = None
@@ -287,7 +287,7 @@ class Resource(Definition):
 
 
 class PromptArgument(Model):
-    """An argument of the prompt, filled in by the user. It is always text."""
+    """An argument of the prompt, filled in by the user. The value is always text."""
 
     title: str | None = None
     """Display name."""
@@ -331,7 +331,7 @@ class Prompt(PromptHead):
     """The start of a conversation, chosen by the user."""
 
     messages: Annotated[Annotated[list[PromptMessage], Field(min_length=1)] | None, Use.BODY] = None
-    """The messages. They are templates over the arguments."""
+    """The messages, which are templates over the arguments."""
     python: Python | None = None
     """A function that returns the messages instead."""
 
@@ -358,7 +358,7 @@ class _ToolChanges(Definition):
     ask_timeout: PositiveDuration | None = None
     """Time limit for the user to answer a question. Default 10m."""
     tests: Annotated[Items[ToolTest], Use.SECRET] = Field((), repr=False)
-    """Calls made by `mcp-gateway test`. They are not sent to clients."""
+    """Test calls for `mcp-gateway test`, which are not sent to clients."""
 
     _check_confirm = requires("confirm_fallback", "confirm")
 
@@ -397,7 +397,7 @@ class OperationOverride(_ToolChanges):
     """Changes to the tool that an OpenAPI operation becomes."""
 
     hide: Annotated[list[str], DISTINCT, ONE_OR_MANY] = []
-    """Inputs to remove from the tool. They are never sent."""
+    """Inputs to remove from the tool and never send."""
     set: Annotated[dict[str, Json], Use.SECRET] = {}
     """Inputs to remove from the tool, each with a fixed value that is always sent."""
     retry: Retry | None = None

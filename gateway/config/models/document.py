@@ -39,7 +39,7 @@ class SkillDirectories(Model):
     tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
     """Tags for grouping and rules."""
     access: Access | None = None
-    """Who can read the skills. Default: everyone."""
+    """Scopes that callers need to read the skills. Default: none."""
 
 
 Skills = Annotated[SkillDirectories, text_for("dir")]
@@ -52,7 +52,7 @@ class Selection(Model):
     """Selects tools, resources and prompts that match any of its keys."""
 
     tags: Annotated[list[NotEmpty], DISTINCT] = []
-    """Tags. A definition of any kind that has one of them matches."""
+    """Tags. Definitions of any kind with at least one of these tags match."""
     tools: Annotated[list[NotEmpty], DISTINCT] = []
     """Globs that match names of tools: `gh_*`."""
     resources: Annotated[list[NotEmpty], DISTINCT] = []
@@ -77,7 +77,7 @@ class View(Model):
     instructions: Annotated[str | None, Use.DESCRIPTION] = None
     """Instructions that a model should know before it uses the view. Default: `server.instructions`."""
     access: Access | None = None
-    """Who can use the view. Default: everyone. Its definitions still require their own scopes."""
+    """Scopes that callers need for the view. Default: none. Definitions in the view still require their own scopes."""
     search: Flag = False
     """List only two tools: `search_tools` finds tools, and `call_tool` calls them. Calls are checked, counted and
     recorded under the real name. Tools can also be called directly, as in any view."""
@@ -123,7 +123,7 @@ class Audit(Model):
     """The audit log: who called what, and the outcome, as JSON lines in a file."""
 
     file: NotEmpty
-    """Path of the log file, relative to this file. It is reopened on SIGHUP and when it has been moved away."""
+    """Path of the log file, relative to this file. The log is reopened on SIGHUP, and when the file has been moved."""
     arguments: Literal["digest", "full"] = "digest"
     """Recorded arguments: `digest`, a keyed digest that identifies equal arguments, or `full`, with secrets masked."""
     labels: dict[NotEmpty, str] = {}

@@ -12,7 +12,7 @@ MASK: Final = "***"
 
 
 class Interpolation(msgspec.Struct, frozen=True):
-    """The value of one `${…}`. It is always literal text."""
+    """The value of one `${…}`, which is always literal text."""
 
     text: str
     secret: bool
@@ -22,7 +22,7 @@ Part = str | Interpolation
 
 
 class InterpolatedText(str):
-    """Text with at least one `${…}`. As a `str`, it contains the inserted values."""
+    """Text with at least one `${…}`. The `str` itself contains the inserted values."""
 
     __slots__ = ("parts",)
 

@@ -20,8 +20,8 @@ from gateway.config.models.quantities import PositiveDuration, WrittenRateLimit
 
 HttpMethod = Literal["get", "head", "post", "put", "patch", "delete", "options"]
 OperationPattern = NotEmpty
-"""An operationId, or a method and a path such as `GET /items/{id}`. Both can be globs. `*` as the method is any method;
-`*` as the whole pattern is any operation."""
+"""An operationId, or a method and a path such as `GET /items/{id}`. Both can be globs. `*` as the method matches any
+method, and `*` as the whole pattern matches any operation."""
 
 
 class OperationFilter(Model):
@@ -57,7 +57,7 @@ class OpenApi(Model):
     """Name of an entry in `connections`. Its base URL, header fields, TLS and `auth` apply to the requests. Default:
     the document's first server."""
     prefix: Annotated[NamePrefix | None, Use.NAME] = None
-    """Prefix for the names of its tools. Default `<name>_`. Can be empty."""
+    """Prefix for the names of the tools. Default `<name>_`. Can be empty."""
     include: OperationFilter = defaults_of(OperationFilter)
     """Operations to offer. Default `methods: [get, head]`."""
     exclude: OperationFilter = defaults_of(OperationFilter)
@@ -73,11 +73,11 @@ class OpenApi(Model):
     ignore_security: Flag = False
     """Offer operations without the credentials that the document requires."""
     access: Access | None = None
-    """Who can use its tools. Default: everyone."""
+    """Scopes that callers of the tools need. Default: none."""
     tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
     """Tags for grouping and rules, in addition to the document's own tags."""
     requires: Requires = defaults_of(Requires)
-    """Requirements that must be met before its tools are offered."""
+    """Requirements that must be met before the tools are offered."""
     timeout: PositiveDuration | None = None
     """Time limit of a call. Default 60s."""
     concurrency: PositiveCount | None = None

@@ -100,7 +100,7 @@ class ClientCredentials(TokenRequest):
 
 
 class TokenExchange(TokenRequest):
-    """Access tokens issued in exchange for those of callers (RFC 8693). Requires `auth.oauth`."""
+    """Access tokens issued in exchange for the callers' access tokens (RFC 8693). Requires `auth.oauth`."""
 
     subject_issuers: SubjectIssuers = []
     """Issuers of the callers' tokens that are exchanged here. Default: `issuer`, or the only issuer of `auth.oauth`."""
@@ -136,7 +136,7 @@ class AuthorizationCode(Model):
     """Access tokens of users who sign in with a browser (RFC 6749 §4.1, with PKCE). Each user signs in once."""
 
     issuer: IssuerUrl | None = None
-    """Issuer URL of the authorization server. By default, the called service names it (RFC 9728)."""
+    """Issuer URL of the authorization server. Default: the server that the called service names (RFC 9728)."""
     client_id: Annotated[str, _NoControls] = ""
     """Client ID of the gateway at the authorization server. It can be the URL of a client metadata document. By
     default, the gateway registers itself."""
@@ -147,7 +147,7 @@ class AuthorizationCode(Model):
     key_id: NotEmpty | None = None
     """Key ID (`kid`) of the private key at the authorization server."""
     scopes: Annotated[list[ScopeToken], DISTINCT] = []
-    """Scopes to request. By default, those that the service asks for."""
+    """Scopes to request. Default: the scopes that the service asks for."""
     shared: Flag = False
     """A caller with the scope `gateway:admin` signs in once, and every caller uses that account."""
     idle: PositiveDuration = timedelta(days=30)

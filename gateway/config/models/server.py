@@ -141,7 +141,7 @@ class Listen(Model):
     http: Annotated[str, AfterValidator(_address)] = "127.0.0.1:8000"
     """Address as host:port. Port 0 selects a free port."""
     path: Annotated[str, matching(r"/[^?#\s]*", "a path such as /mcp"), AfterValidator(_no_reserved_path)] = "/mcp"
-    """Path of the MCP endpoint. It also accepts a trailing slash."""
+    """Path of the MCP endpoint, which also accepts a trailing slash."""
     sse: Flag = True
     """Enable the HTTP+SSE transport (2024-11-05) at /sse and /messages."""
     public_url: _PublicUrl | None = None
@@ -168,7 +168,7 @@ class Listen(Model):
     """Log failed calls, or all calls, at level info. By default, only timeouts, responses with status 5xx and invalid
     arguments are logged."""
     admin: Annotated[str, AfterValidator(_address)] | None = None
-    """Separate host:port for /-/… and /metrics. They are then not available on the main listener."""
+    """Separate host:port for /-/… and /metrics, which are then not available on the main listener."""
     console: WrittenConsole = None
     """Serve the console, a web page, at /-/console/ with the other paths under /-/. Without `auth`, the daemon logs a
     link with a token at startup. With `auth`, you need a key or token with the scope `console`."""
@@ -242,7 +242,7 @@ class TaskLimits(Model):
     total: PositiveCount = 10_000
     """Tasks of all callers together."""
     ttl: PositiveDuration | None = None
-    """Maximum time that a task is kept. Longer times in tools are reduced to it."""
+    """Maximum time that a task is kept. Longer times in tools are reduced to this time."""
 
 
 class Limits(Model):

@@ -30,7 +30,7 @@ def _compilable(value: str) -> str:
 
 
 class TextMatch(Model):
-    """The expected text, ignoring line breaks at its end. Exactly one key is required."""
+    """The expected text, without trailing line breaks. Exactly one key is required."""
 
     is_: str | None = Field(None, alias="is")
     """The whole text."""
@@ -72,7 +72,7 @@ class StubResponse(Model):
     json_: Annotated[Json, AfterValidator(plain_text)] = Field(None, alias="json")
     """JSON body."""
     file: str | None = None
-    """File with the body, relative to this file. Its name determines the media type."""
+    """File with the body, relative to this file. The file name determines the media type."""
 
     @property
     def has_json(self) -> bool:
@@ -97,6 +97,6 @@ class ToolTest(Model):
     caller: VerbatimObject | None = None
     """Claims of the caller, such as `{sub: ann, groups: [ops]}`, as in a file for `call --as`."""
     http: StubResponse | None = None
-    """Response to use instead of the server's. Without it, an HTTP backend sends a real request."""
+    """Response to use instead of the server's response. Without this key, an HTTP backend sends a real request."""
     expect: Expectation | None = None
     """The expected result. By default, any result except an error."""

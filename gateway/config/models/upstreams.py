@@ -59,7 +59,7 @@ class _Selection(Model):
 
 
 class ToolSelection(_Selection):
-    """Selects the tools of an upstream. Names are those on the upstream."""
+    """Selects the tools of an upstream. Globs match the names on the upstream."""
 
     override: dict[str, ToolOverride] = {}
     """Changes to tools, by their name on the upstream."""
@@ -73,7 +73,7 @@ class ResourceSelection(_Selection):
 
 
 class PromptSelection(_Selection):
-    """Selects the prompts of an upstream. Names are those on the upstream."""
+    """Selects the prompts of an upstream. Globs match the names on the upstream."""
 
     override: dict[str, PromptOverride] = {}
     """Changes to prompts, by their name on the upstream."""
@@ -125,18 +125,18 @@ class Upstream(Model):
     ) = None
     """Sandbox of the program. `read` and `write` are short for `readable` and `writable`."""
     url: Annotated[Text | None, Use.SECRET] = None
-    """URL of an MCP endpoint. With a `connection`, it is relative to its `base_url`."""
+    """URL of an MCP endpoint. With a `connection`, the URL is relative to the `base_url` of the connection."""
     headers: Annotated[dict[str, Text], Use.SECRET] = {}
     """Header fields sent with each request."""
     type: Transport | None = None
     """Transport: `stdio`, `http` (Streamable HTTP, also written streamable-http, streamable_http, streamableHttp) or
-    `sse`. By default it is detected."""
+    `sse`. Default: detected."""
     transport: Transport | None = None
     """Another name for `type`."""
     connection: str | None = None
     """Name of an entry in `connections`. Its base URL, headers, TLS and `auth` apply to this upstream."""
     auth: Annotated[OutboundAuth | None, Use.SECRET] = None
-    """Authentication to the upstream. Without an `issuer`, its RFC 9728 metadata names the authorization server."""
+    """Authentication to the upstream. Without an `issuer`, the upstream's metadata (RFC 9728) names the issuer."""
     allow_private: AllowPrivate | None = None
     """Private addresses to allow: hosts and CIDR ranges, or true for all, including cloud metadata services."""
     tls: Annotated[ClientTls | None, Use.SECRET] = None
@@ -177,13 +177,13 @@ class Upstream(Model):
     queue: Count | None = None
     """Maximum number of waiting calls. Further calls are rejected. Default 64."""
     rate_limit: WrittenRateLimit | None = None
-    """Rate limit of each of its tools, resources and prompts, such as 10/minute per caller."""
+    """Rate limit of each tool, resource and prompt, such as 10/minute per caller."""
     access: Access | None = None
-    """Who can use its tools, resources and prompts. Default: everyone."""
+    """Scopes that callers need for the tools, resources and prompts. Default: none."""
     tags: Annotated[list[str], DISTINCT, Use.SHOWN] = []
     """Tags for grouping and rules."""
     requires: Requires = defaults_of(Requires)
-    """Requirements that must be met before its tools, resources and prompts are offered."""
+    """Requirements that must be met before the tools, resources and prompts are offered."""
     required: Flag = False
     """Report the daemon as not ready while this upstream is unreachable."""
     health: Duration = timedelta(seconds=30)

@@ -41,7 +41,7 @@ _BY_SUFFIX: Final = {
     ".yaml": "application/yaml",
     ".yml": "application/yaml",
 }
-"""Types that Python 3.11 lacks, or has under an old name (RFC 9239, RFC 9512, RFC 9649)."""
+"""Maps suffixes to media types that Python 3.11 lacks or calls by an old name (RFC 9239, RFC 9512, RFC 9649)."""
 
 
 @cache  # lazy, because the first instance in a process is slow

@@ -49,7 +49,7 @@ _RESTRICTED_BY: Final = {
 class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     schema: JsonObject
     engine: jsonschema_rs.Validator
-    """Compiled from the schema without descriptions. Tools with equal schemas share one engine."""
+    """Engine for the schema without descriptions, so that tools with equal schemas share one engine."""
     cost: ValidationCost
     is_foreign: bool
     """Whether another server validates values again. If so, values that are too expensive to check are accepted."""

@@ -156,7 +156,7 @@ def _walked(schema: JsonObject, dialect: str) -> tuple[Nodes, list[SchemaError]]
 
 
 def _target(resolver: Json, reference: str) -> Json:
-    """Return the target of a reference with its resolver, or None if the target does not exist."""
+    """Return the target of a reference and the resolver of the target, or None if the target does not exist."""
     from referencing.exceptions import Unresolvable  # noqa: PLC0415 - slow, and few schemas have references
 
     try:

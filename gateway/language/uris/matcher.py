@@ -268,7 +268,7 @@ _SEGMENT: Final = frozenset("/?#")
 _ANY_TEXT: Final[frozenset[str]] = frozenset()
 
 _Token = str | frozenset[str]
-"""A literal character, or a gap: the set of characters that the matched text cannot contain."""
+"""A literal character, or a gap, which matches any text without the characters in the set."""
 
 
 def overlap(one: str, other: str) -> bool:

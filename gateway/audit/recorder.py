@@ -1,7 +1,7 @@
 """Opens the audit log before the gateway listens, replaces the log on reloads, and closes it at shutdown.
 
-Only `serve` writes an audit log. Users of `mcp-gateway call` could run the configured commands without the gateway, and
-often have no permission to write the log.
+Only `serve` writes an audit log. Other commands, such as `mcp-gateway call`, run as users who could also run the
+configured programs directly, and who often have no permission to write the log.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Computes the digests of definitions without importing plugins or reading secrets.
 
-Digests cover the text before interpolation, so secrets and environment variables do not change them. The order,
+Digests cover the text before interpolation, so secrets and environment variables do not change the digests. The order,
 comments and layout of the files do not matter either.
 """
 

@@ -1,6 +1,6 @@
 """Explains requests instead of running them.
 
-Only the executors of the catalog are replaced, so aliases, defaults, coercion and errors are those of a real request.
+Only the executors of the catalog are replaced, so aliases, defaults, coercion and errors match a real request.
 """
 
 from collections.abc import Callable, Mapping

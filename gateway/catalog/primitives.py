@@ -153,7 +153,7 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     """Returns the percent-decoded variables in a URI, or None if the URI does not match the template."""
     rank: Callable[[str], tuple[bool, int]] | None = None
     """Returns how closely an upstream's template matches a URI. The template with the highest rank serves the URI. None
-    for templates of the files, where the first match serves the URI.
+    for templates in the configuration files, where the first match serves the URI.
     """
     executor: Executor
     contents: ShapeContents

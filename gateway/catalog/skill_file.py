@@ -1,7 +1,7 @@
 """Reads a SKILL.md, and reports its problems.
 
 The rules come from the Agent Skills specification (agentskills.io/specification) and SEP-2640. The front matter is read
-as YAML 1.2, because hosts compare the gateway's result with their own.
+as YAML 1.2, because hosts parse the file too, and compare the results.
 """
 
 import re

@@ -81,11 +81,11 @@ class ReloadPipeline:
         Args:
             path: The file, or the directory of files.
             sources: Additional sources of definitions.
-            services: Shared by all executors.
+            services: Services that all executors share.
             authenticator: Receives the section `auth` of each served configuration.
             audit: Receives the section `audit` of each served configuration, and records reloads.
             grace: How long running calls can use replaced plugin code.
-            redactor: Updated to mask the secrets of the last read files and of the served catalog.
+            redactor: Updated on each load to mask the secrets of the last read files and of the served catalog.
             is_exposed: Returns whether other machines can reach the listeners.
             keeps_places: Whether candidates contain the locations of definitions.
         """

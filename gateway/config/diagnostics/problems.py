@@ -39,11 +39,11 @@ class Problems:
         redactor: Redactor | None = None,
         lenient: Container[DocumentPath] = (),
     ) -> None:
-        """Start with the problems `found`.
+        """Create a list that starts with the problems `found`.
 
         Args:
-            sources: locates nodes. None if there is no file.
-            found: the first problems of the list.
+            sources: locates nodes in the files, or None without files.
+            found: the initial problems.
             redactor: masks secrets in messages.
             lenient: paths of definitions, such as `("tools", "x")`, whose errors become warnings, so that other
                 definitions can be served. Such warnings still make `has_no_errors` false.

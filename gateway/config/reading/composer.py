@@ -1,10 +1,10 @@
 """Builds nodes with positions from YAML text, using PyYAML's events. Only values that JSON has are allowed.
 
 `yaml.safe_load` keeps the last of two equal keys, reads `no` and `12:30:45` as YAML 1.1 does, and drops positions.
-`yaml.compose` with CSafeLoader recurses in C, so 100,000 `[` crash the process. It also stops at the first unknown
-alias, and its nodes lack the tags and alias positions that the errors below need.
+`yaml.compose` with CSafeLoader recurses in C, so 100,000 `[` crash the process. `yaml.compose` also stops at the
+first unknown alias, and the nodes lack the tags and alias positions that the errors below need.
 
-The composer rejects the following, each for the reason after the colon:
+The composer rejects the following, for the reasons after the colons:
 
 1. characters that YAML does not allow: the scanner's errors report bytes, not lines;
 2. tags (`!!python/object`): a configuration has no such types;

@@ -1,7 +1,7 @@
 """Compiles Jinja expressions into closures over JSON values.
 
-Only Jinja's parser is used. Its compiler generates Python code, and its sandbox does not limit time or memory. `_RULES`
-lists all allowed nodes, and `a.b` never reads an attribute of a Python object.
+Only Jinja's parser is used, because Jinja's compiler generates Python code, and Jinja's sandbox does not limit time or
+memory. `_RULES` lists all allowed nodes, and `a.b` never reads an attribute of a Python object.
 """
 
 import operator

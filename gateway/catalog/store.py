@@ -11,7 +11,7 @@ from gateway.errors import ExecutionError
 from gateway.plugin import ListKind
 
 Callback = Callable[[Catalog, Catalog], None]
-"""Function that is called on the event loop with the old and the new catalog. It must not block."""
+"""Function that is called on the event loop with the old and the new catalog, and must not block."""
 
 Disabled = frozenset[tuple[ListKind, str]]
 """Kind and name of each primitive that a plugin has disabled."""

@@ -101,7 +101,7 @@ def mask_text(text: str | None, *, redactor: Redactor, problems: Problems) -> st
 
 
 def masked_primitive(primitive: P, *, redactor: Redactor, problems: Problems) -> P:
-    """Mask secrets in a definition, because clients can list it. A secret in a name or URI is an error."""
+    """Mask secrets in a definition that clients can list. A secret in a name or URI is an error."""
     masked = redactor.json(primitive.definition)
     if masked == primitive.definition:
         return primitive

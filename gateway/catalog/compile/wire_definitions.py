@@ -42,7 +42,7 @@ def tool_definition(  # noqa: PLR0913 - the members of a definition
     output_schema: JsonObject | None,
     meta: JsonObject | None = None,
 ) -> JsonObject:
-    """Return the definition of a tool. The members of `meta` are added to the `_meta` of the file."""
+    """Return the definition of a tool. The members of `meta` are added to the `_meta` from the file."""
     definition = _described(
         name,
         config,
@@ -63,7 +63,7 @@ def template_definition(name: str, config: Resource, *, uri_template: str, descr
 
 
 def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
-    """Return the definition of one file of a glob. Its name is the path, because all files share one title."""
+    """Return the definition of one file of a glob. The name is the path, because all files share one title."""
     annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
     return _given(
         uri=uri,

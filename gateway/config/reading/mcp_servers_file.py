@@ -184,7 +184,7 @@ def _mapping(like: Node, entries: Mapping[str, MapItem]) -> MappingNode:
 
 
 def _is_ours(key: str, node: Node) -> bool:
-    """Whether a value has the form of our configuration. In clients, `timeout` is a number and `tools` is a list."""
+    """Whether a value has the format of `upstreams`. In client files, `timeout` is a number and `tools` is a list."""
     match key:
         case "timeout":
             return isinstance(node, Scalar) and isinstance(node.value, str)

@@ -36,7 +36,7 @@ def digest_of_json(value: Json) -> str:
 MAX_FILE_BYTES: Final = 10 * 2**20
 
 LINE_BREAK: Final = regex("\r\n|[\n\r\x85\u2028\u2029]")
-"""Line breaks of PyYAML's scanner. With other line breaks, its line numbers would point to the wrong lines."""
+"""The line breaks that PyYAML's scanner counts. Otherwise, PyYAML's line numbers would point to wrong lines."""
 
 
 class UnreadableError(Exception):

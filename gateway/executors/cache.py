@@ -43,8 +43,8 @@ def _key_of_file(value: object) -> JsonObject:
 class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     """Serves outcomes from a cache. Concurrent calls with the same key all run the backend.
 
-    By default, a key contains the arguments, the caller and the caller's rights. `key_of` replaces these three parts.
-    Every key also contains `key_prefix` and the facts about the caller that templates read.
+    By default, a key contains the arguments, the caller and the caller's access rights. If set, `key_of` replaces these
+    three parts. Every key also contains `key_prefix` and the members of `caller` that templates use.
     """
 
     executor: Executor
@@ -53,7 +53,7 @@ class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
     key_prefix: str
     """Identifies the definition, so that a reload that changes the definition invalidates its entries."""
     key_of: Callable[[Invocation], Awaitable[bytes]] | None = None
-    """Computes a key from an invocation. Calls with equal keys share one outcome, even from different callers."""
+    """Computes a key from an invocation. Different callers share an outcome if their keys are equal."""
     clock: Callable[[], float] = time.monotonic
 
     def explain(self, invocation: Invocation) -> Explanation:

@@ -29,7 +29,7 @@ ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 _Part = tuple[Callable[[Invocation], Awaitable[Sequence[JsonObject]]], Callable[[Invocation], str] | None]
-"""Renders a compiled block, and returns the path or URI that it reads (None if it reads no file and no resource)."""
+"""A function that renders blocks, and a function that returns the file or resource to read (None without one)."""
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
@@ -101,7 +101,7 @@ def _present(**members: object) -> dict[str, object]:
 
 
 def _filled(fill: Callable[[JsonObject], JsonObject]) -> _Part:
-    """Return a part that creates its block from the variables of the invocation."""
+    """Return a part that passes template variables to `fill` to create a block, and reads no file."""
 
     async def render(invocation: Invocation) -> Sequence[JsonObject]:
         return [fill(invocation.variables)]
@@ -183,7 +183,7 @@ def _compile_uri(source: str, *, scope: Scope) -> Expand:
 def _compile_data(
     given: Media | Embedded, *, scope: Scope, reader: FileReader
 ) -> tuple[Callable[[Invocation], Awaitable[bytes]], Callable[[Invocation], str] | None]:
-    """Return a function that reads the data, and a function that returns the path of the file (None for base64)."""
+    """Return a function that returns the data, and a function that returns the file's path (None for base64 data)."""
     if given.file is not None:
         problems = scope.at("file").problems
         path = problems.directory / given.file

@@ -20,7 +20,7 @@ from gateway.threads import Permit
 class InvocationSender(Protocol):
     @property
     def owner_key(self) -> str:
-        """Identifies the caller as the owner of stored outputs and cached outcomes, even without authentication."""
+        """The key under which outputs and outcomes of the caller are stored. Unauthenticated callers have a key too."""
 
     @property
     def subject(self) -> Subject:
@@ -59,7 +59,7 @@ class InvokedCall(Protocol):
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:
-        """A function that queues a notification, even after the call has ended. None if there is no session."""
+        """Queues a notification for the client. Can be called after the end of the call. None without a session."""
 
 
 class Invocation(Protocol):
@@ -231,7 +231,7 @@ class Executor(Protocol):
         """Describe what `execute` would do, without doing it.
 
         Raises:
-            ExecutionError: the arguments are rejected before the run would start.
+            ExecutionError: `execute` would reject the arguments before running the backend.
         """
 
     async def execute(self, invocation: Invocation) -> Outcome:
@@ -244,7 +244,7 @@ class Executor(Protocol):
 
 
 class FunctionExecutor(msgspec.Struct, frozen=True):
-    """An executor that consists of two functions."""
+    """An executor that calls the given `explain` and `execute` functions."""
 
     explain: Callable[[Invocation], Explanation]
     execute: Callable[[Invocation], Coroutine[Json, Json, Outcome]]

@@ -36,7 +36,7 @@ _SHOWN: Final = rf"/(?:{_PREFIX}\w{{8}}/\w{{8}}|{_UNLOCKED}\w{{8}}(?:/\w{{8}})?)
 
 
 class Scratch:
-    """Creates the directories of calls. Outside `async with`, each directory is separate and not locked."""
+    """Creates a directory for each call. Outside `async with`, directories have no common parent and no lock."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -101,7 +101,7 @@ def remove_folder(folder: Path | None) -> None:
 
 
 def remove_leftovers(names: re.Pattern[str] = _ROOT) -> int:
-    """Remove the directories of this user's killed daemons, and return the number of directories."""
+    """Remove directories left by killed daemons of this user. Return the number of removed directories."""
     folder = tempfile.gettempdir()
     try:
         found = os.listdir(folder)  # noqa: PTH208 - names are enough
@@ -132,7 +132,7 @@ def without_scratch(text: str) -> str:
 
 
 def output_without_scratch(output: bytes) -> bytes:
-    """Do the same as `without_scratch` for bytes. Binary data is unchanged, to preserve its offsets."""
+    """Apply `without_scratch` to bytes. Binary data is unchanged, because its format can contain offsets."""
     root = os.fsencode(tempfile.gettempdir())
     if root not in output or b"\0" in output:
         return output
@@ -143,7 +143,7 @@ _CHUNK: Final = 2**20
 
 
 class FilePaths:
-    """Writes the files of one call. `arguments` contains the path of each file in place of the file."""
+    """Writes the files in a call's arguments to a directory. In the attribute `arguments`, paths replace the files."""
 
     def __init__(self, arguments: JsonObject, *, folder: Path) -> None:
         self._directory: Final = folder / "files"

@@ -21,7 +21,7 @@ ORPHAN: Final = 0
 _UNKNOWN: Final = -1
 """The key in `Families` of processes that could belong to several calls."""
 Families = Mapping[int, set[int]]
-"""Maps the process id of a call's leader to the living children of the call."""
+"""Maps the process id of a call's main process (leader) to the ids of the call's living children."""
 
 _ROUNDS: Final = 8
 """The maximum number of scans per `look`. Processes that fork and exit in a loop must not keep the daemon busy."""
@@ -169,7 +169,7 @@ def own_identity() -> str:
 
 
 def is_gone(identity: str) -> bool:
-    """Return whether the process with this identity has certainly ended."""
+    """Return whether a process is known to have ended. `identity` is the value of `own_identity` in that process."""
     found = _IDENTITY.fullmatch(identity)
     if found is None or int(found["namespace"]) != _pid_namespace():
         return False

@@ -43,7 +43,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     before: Sequence[str] = ()
     """The command line of a wrapper that starts `argv` with limits or in a sandbox."""
     is_sandboxed: bool = False
-    """Whether `before` creates a sandbox. Then bubblewrap is the parent of the command and changes to `directory`."""
+    """Whether `before` starts bubblewrap, which is then the command's parent process and changes to `directory`."""
 
     def __repr__(self) -> str:
         return f"Command({self.argv[0]!r})"  # environment and input can contain secrets
@@ -118,7 +118,7 @@ class ProcessTree:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process group.
 
-        A sandbox receives no SIGTERM, because bubblewrap would exit and kill the command. See `sandboxed`.
+        Bubblewrap receives no SIGTERM, because it would exit and kill the command. Signal `sandboxed` instead.
         """
         if self._is_sandboxed and number is signal.SIGTERM:
             return
@@ -128,7 +128,7 @@ class ProcessTree:
 
     @property
     def has_group(self) -> bool:
-        """Whether the process group has members, including zombies of other parents."""
+        """Whether the process group has members, including zombies that another process must reap."""
         try:
             # Reap zombies of the group, because the first process of a container inherits orphans.
             while os.waitpid(-self.pid, os.WNOHANG)[0]:

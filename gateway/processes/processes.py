@@ -117,7 +117,7 @@ class Processes:
 
     @property
     def told_by(self) -> str:
-        """The way to find processes of calls: by their `marker` in /proc, or only by their `group`."""
+        """The method of finding processes of calls: an environment variable (`marker`), or only the process group."""
         return "marker" if self._can_adopt else "group"
 
     async def run(

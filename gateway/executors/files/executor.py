@@ -38,7 +38,7 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
         return await self._run(partial(read_regular, path, max_size=self.max_size), invocation)
 
     async def read_matched(self, globs: GlobSource, path: str, invocation: Invocation) -> bytes | None:
-        """Read a file from `globs`. Return None if `globs` does not serve the file. Raise the errors of `read`."""
+        """Read a file that `globs` matches, or return None for other files. The errors are the same as for `read`."""
         return await self._run(partial(globs.read, path, max_size=self.max_size), invocation)
 
     async def _run(self, read: Callable[[], bytes], invocation: Invocation) -> bytes | None:

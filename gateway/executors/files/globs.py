@@ -31,7 +31,7 @@ _MAX_ENTRIES: Final = 1_000_000
 _Segment: TypeAlias = re.Pattern[str] | None
 
 Places: TypeAlias = frozenset[tuple[int, int]]
-"""A matching state: the index of each pattern that can still match, and the number of its segments that matched."""
+"""The state of a match: pairs of a pattern's index and the number of segments that have matched so far."""
 
 
 def split_glob(glob: str) -> tuple[str, str]:
@@ -115,14 +115,14 @@ class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
 
 
 class GlobSource(Protocol):
-    """Lists and reads matching files in one kind of storage. See `SOURCES` in `catalog/compile/file_globs.py`."""
+    """Lists and reads files that match globs, in a directory or in remote storage (`catalog/compile/file_globs.py`)."""
 
     @property
     def root(self) -> str: ...
     @property
     def patterns(self) -> GlobPatterns: ...
     def location(self, path: str) -> str:
-        """Return the full name of a file, for `explain`."""
+        """Return the full path or URI of a file, which `explain` shows."""
 
     def listing(self, *, at_most: int) -> Listing:
         """List the matching files. This method blocks."""

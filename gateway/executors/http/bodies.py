@@ -28,7 +28,7 @@ MAX_FORM_BYTES: Final = 16 * 2**20
 
 
 Body = tuple[bytes, str, Json]
-"""The bytes of a body, its media type, and a description if the bytes are not text."""
+"""The bytes of a body, its media type, and a description for `explain` if the bytes are not text."""
 
 
 BodyTemplate = Callable[[JsonObject], Body | None]
@@ -72,7 +72,7 @@ def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
 
 
 def _declared(config: Http, scope: Scope) -> Collection[str] | None:
-    """Return the names of the declared inputs if undeclared arguments are added to the body, else None."""
+    """Return the names of declared inputs if `open_body` adds all other arguments to the body, else None."""
     return scope.inputs.schemas.keys() if config.open_body else None
 
 

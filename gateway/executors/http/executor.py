@@ -230,7 +230,7 @@ def compile_http(  # noqa: PLR0913 - the configuration and its context
     idempotent: bool = False,
     output: Output | None = None,
 ) -> Executor:
-    """Compile an `http:` backend. `idempotent` comes from the tool's annotations. `output` is None for resources."""
+    """Compile an `http:` backend. `idempotent` allows retries with every method. `output` is None for resources."""
     shared = _find_connection(config, connections, scope)
     beside = replace(scope, problems=scope.problems.root.at("connections", config.connection or ""))
     sender = _compile_sender(config, shared, scope=scope, beside=beside, services=services)

@@ -1,6 +1,6 @@
 """Builds multipart/form-data bodies (RFC 7578) in the same format as browsers (HTML, "Multipart form data").
 
-Threats: a caller's name, file name or media type that adds headers or parts (escaped or rejected), a file that
+Threats: a name, file name or media type from a caller that adds headers or parts (escaped or rejected), a file that
 contains the boundary (prevented by 128 unpredictable bits), and a file name with a path (removed, RFC 7578 §4.2).
 """
 
@@ -43,7 +43,7 @@ Files = Callable[[JsonObject], Iterator[FileArgument]]
 
 
 def compile_files(written: str, scope: Scope) -> Files:
-    """Compile a literal path, or an expression for a caller's file. A caller's value is never used as a path."""
+    """Compile a literal path, or an expression that selects files from the arguments. Arguments are never paths."""
     return _compile_given(written, scope) if has_expressions(written) else _compile_path(written, scope)
 
 
@@ -130,7 +130,7 @@ class PartContent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def multipart_body(parts: Sequence[PartContent]) -> tuple[bytes, str, Json]:
-    """Return the body, its media type, and a description without the bytes of files."""
+    """Return the body, its media type, and a description of each part without the contents of files."""
     # Equal parts get equal boundaries, so equal requests share a cache key. RFC 2046 §5.1.1: at most 70 characters.
     digest = hmac.new(_BOUNDARY_KEY, digestmod="sha256")
     for part in parts:
@@ -164,7 +164,7 @@ PartTemplate = Callable[[JsonObject], Iterator[PartContent]]
 
 
 def _file_part(field: str, file: FileArgument, media_type: str | None = None, name: str | None = None) -> PartContent:
-    """Return a part with a file name, because servers treat only parts with a file name as files."""
+    """Return a part for a file. The part always has a file name, because servers treat other parts as text fields."""
     media_type = media_type or file.media_type or OCTETS
     file_name = name or file.name or f"{field}{suffix_of(media_type)}"
     return PartContent(field=field, data=file.data, media_type=media_type, file_name=file_name)
@@ -213,7 +213,7 @@ def _contents(
 
 
 def _compile_value(field: str, written: str, scope: Scope) -> PartTemplate:
-    """Compile a part whose format depends on its value."""
+    """Compile a part whose media type depends on the value: a file, JSON or text."""
     template = compile_text(written, scope.taking_files())
 
     def contents(arguments: JsonObject) -> Iterator[PartContent]:

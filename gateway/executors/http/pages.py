@@ -28,7 +28,7 @@ class Pages(msgspec.Struct, frozen=True, kw_only=True):
     """Selects the URL of the next page. None to read the `Link` header instead."""
     max: int
     max_bytes: int
-    """The limit in bytes for the JSON of all pages after `select`."""
+    """The limit in bytes for the JSON of all pages together, after `select` is applied."""
     select: ParsedResult | None
 
     def next_of(self, links: str, page: Json) -> str | None:

@@ -215,7 +215,7 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
 
 
 def compile_request(config: Http, shared: Connection | None, *, scope: Scope, beside: Scope) -> RequestTemplate:
-    """Compile the request of an `http:` block. Report problems at `scope`, or at `beside` for the connection."""
+    """Compile the request of an `http:` block. Report problems of the connection at `beside`, and others at `scope`."""
     query, headers, base_url = {}, {}, None
     if shared is not None:
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"

@@ -35,7 +35,7 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
     allows_reserved: bool = False
 
     def query_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        """Return the query fields for a value. `taken` contains the lower-case names of all configured fields.
+        """Return the query fields for a value. Members must not use the names in `taken` (lower-case configured names).
 
         Raises:
             ExecutionError: the style cannot express the value.

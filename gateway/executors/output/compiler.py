@@ -70,7 +70,7 @@ def _compile_schema(
 
 
 _TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "schema_"}
-"""Keys of `output` that require text or JSON, and the names of their fields."""
+"""Maps keys of `output` that require text or JSON to the field names of the model `Output`."""
 
 
 def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:

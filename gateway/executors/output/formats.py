@@ -24,7 +24,7 @@ from gateway.json_types import Json
 TextFormat = Literal["lines", "jsonl", "csv", "yaml"]
 
 _CELL_COST: Final = 16
-"""Estimated characters of each value in a row, in addition to the column name."""
+"""Estimated size of a value in a row, in characters. The size of the column name is added."""
 
 
 def parsed(text: str, text_format: str) -> Json:
@@ -37,10 +37,10 @@ def parsed(text: str, text_format: str) -> Json:
 
 
 def select(expression: ParsedResult, value: Json, *, key: str, source: str = "output") -> Json:
-    """Apply a JMESPath expression to a value.
+    """Apply a JMESPath expression to a value. Errors name the configuration `key` and the `source` of the value.
 
     Raises:
-        ExecutionError: the expression does not fit the value.
+        ExecutionError: the expression cannot be evaluated, for example because a function expects another type.
     """
     try:
         return expression.search(value)

@@ -63,7 +63,7 @@ class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
     keeps_documents: bool = False
     """Whether embedded resources keep their control characters."""
     is_table: bool = False
-    """Whether the result consists of database rows, which have no text format."""
+    """Whether the result consists of database rows. `format` cannot select a text format for rows, such as `csv`."""
     is_written: bool = False
     """Whether the backend returns the fixed `content` of the configuration."""
 
@@ -221,7 +221,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         is_structured: bool,
         shown: str | None = None,
     ) -> ToolResult:
-        """Return the result for a selected and sanitized value. `shown` replaces the JSON text if the value fits."""
+        """Return the result for a sanitized value. If the value fits, `shown` replaces JSON as text content."""
         value = self._validated(value)
         is_text = isinstance(value, str) and not is_structured
         text, media_type = (value, PLAIN_TEXT) if is_text else (json_of(value), JSON)
@@ -249,7 +249,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         media_type: str = PLAIN_TEXT,
         omitted: int = 0,
     ) -> Sequence[JsonObject]:
-        """Return text blocks of the rendered template. Without a template, use `text` or else `result`."""
+        """Return text blocks with the rendered template, or else with `text`, or else with `result`."""
         if self.template is not None:
             names = {**variables, "result": result, ALL_INPUTS: invocation.variables}
             text, media_type = self.sanitizer.text(self.template.render(names)), PLAIN_TEXT

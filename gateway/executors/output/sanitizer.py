@@ -24,7 +24,7 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
     keeps_controls: bool = False
     """Whether control characters are kept, for `raw: true` and files. Secrets are still masked."""
     keeps_documents: bool = False
-    """Whether embedded resources, such as pages of an upstream server, keep control characters."""
+    """Whether embedded resources, such as HTML from an upstream server, keep their control characters."""
 
     def text(self, text: str) -> str:
         if not self.keeps_controls:
@@ -35,11 +35,11 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return self.redactor.text(cleaned) if cleaned != masked and self.redactor.finds(cleaned) else masked
 
     def head(self, text: str) -> str:
-        """Sanitize a text whose end is missing."""
+        """Sanitize a text whose end was cut off. Remove a secret that the cut could have split."""
         return self.redactor.before_gap(self.text(text))
 
     def tail(self, text: str) -> str:
-        """Sanitize a text whose beginning is missing."""
+        """Sanitize a text whose start was cut off. Remove a secret that the cut could have split."""
         return self.redactor.after_gap(self.text(text))
 
     def block(self, block: JsonObject) -> dict[str, Json]:

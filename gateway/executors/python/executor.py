@@ -1,7 +1,7 @@
 """Calls plugin functions: async functions on the event loop, plain functions in a thread.
 
 An exception in a plugin, even `SystemExit`, ends only the current call and is logged with a correlation id. A task that
-ignores cancellation, or a stuck thread, continues to run and keeps the permit of the call.
+ignores cancellation, or a stuck thread, continues to run and keeps the concurrency permit of the call.
 """
 
 import asyncio

@@ -45,7 +45,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     input_schema: JsonObject
     output_schema: JsonObject | None
-    """None unless the result is an object or array with known members."""
+    """The schema of the result. None unless the return type is an object or array with known members."""
     parameters: Mapping[str, FunctionParameter]
     context_parameter: str | None
     takes_others: bool
@@ -240,7 +240,7 @@ _IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, l
 
 
 def is_plain(hint: Any) -> bool:
-    """Return whether JSON values need no conversion for a hint. Numbers need one, because an integer can be 5.0."""
+    """Return whether JSON values already have the type of a hint. Numbers may not: JSON can write an integer as 5.0."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None:
         return hint in _IDENTICAL

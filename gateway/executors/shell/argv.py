@@ -134,7 +134,7 @@ def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
 
 
 def _compile_item(item: ArgvItem, place: Scope, found: list[tuple[Word, Scope]]) -> Item:
-    """Compile an item, and add its words to `found` as if all conditions were true."""
+    """Compile an item. Add all words of the item to `found`, including words that a condition can omit."""
     match item:
         case str():
             return _compile_word(item, place, found)
@@ -159,7 +159,7 @@ def _compile_word(source: str, place: Scope, found: list[tuple[Word, Scope]]) ->
 
 
 def _choices(name: str | None, place: Scope) -> tuple[str, ...]:
-    """Return the `enum` values of an input that is always present and only allows strings, else an empty tuple."""
+    """Return the `enum` values of an input that always has a string value. Return an empty tuple for other inputs."""
     schema = place.inputs.schemas.get(name or "", {})
     values = schema.get("enum", [schema["const"]] if "const" in schema else [])
     if not isinstance(values, list):

@@ -70,7 +70,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             how = " ".join(filter(None, [_described(exit_code), self.launcher.limit_met(exit_code, said)]))
             return Failure(text=f"{how}{self._stream_ends(stdout, stderr)}")
         data, variables = stdout.data, {"exit_code": exit_code, "stderr": said}
-        # Remove scratch paths only from complete output, to keep offsets valid.
+        # Keep scratch paths in shortened output, because their removal would move the position of the gap.
         if self.has_files and not stdout.omitted:
             data = output_without_scratch(data)
         return RawOutput(data=data, omitted=stdout.omitted, variables=variables)
@@ -169,7 +169,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return without_scratch(clean(with_newlines(written.end(MAX_STDERR).decode(errors="replace"))))
 
     def _stderr_text(self, written: BoundedBuffer) -> str:
-        """Return the sanitized text of standard error. If the middle is missing, a secret can be split at the gap."""
+        """Return the sanitized text of standard error. If the middle is missing, sanitize both sides of the gap."""
         if written.is_empty:
             return ""
         if not written.omitted:

@@ -12,17 +12,17 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """Describes which command-line arguments of a program are code."""
 
     note: str = ""
-    """Explains in messages why the argument is code, if the name and the first option do not show the reason."""
+    """The reason in messages why the argument is code, if the program and the option do not make this obvious."""
     code: tuple[str, ...] = ()
     """Options whose value is code: single letters or full names."""
     valued: str = ""
     """Letters of other options that take a value."""
     attached: str = ""
-    """Letters of options whose value is always in the same word."""
+    """Letters of options with a value that is always attached, as in `-n5`."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value whose name is also a prefix of a longer option."""
+    """Long options without a value, which must not be read as abbreviations of longer options."""
     operand: int | None = None
     """The index of the operand that is code."""
     is_rest: bool = False
@@ -201,7 +201,7 @@ class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value whose name is also a prefix of a longer option."""
+    """Long options without a value, which must not be read as abbreviations of longer options."""
     operands: int = 0
     """The number of operands before the started command."""
     at: tuple[str, ...] = ()

@@ -35,7 +35,7 @@ _SUBCOMMANDS: Final = {
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
-    """Find the words whose expressions would be run as code. Return the reasons by the index of the word."""
+    """Map the index of each word whose expressions an interpreter would run as code to the reason."""
     found: dict[int, str] = {}
     for name, interpreter, start in _interpreters(words):
         found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.reason(name))
@@ -207,7 +207,7 @@ def _is_code_operand(interpreter: Interpreter, word: Word, *, number: int, optio
 
 
 def _option(interpreter: Interpreter, shape: str) -> tuple[frozenset[str], bool, bool]:
-    """Return the names of the options in a word, whether their value is code, and whether it is the next word."""
+    """Return the option names in a word, whether the option's value is code, and whether the value is the next word."""
     name, equals, _ = shape.partition("=")
     meant = _matching(name, interpreter.long_options, whole=interpreter.whole) if len(name) > len("-c") else frozenset()
     if name in interpreter.code or meant or shape.startswith("--"):

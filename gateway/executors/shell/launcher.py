@@ -148,7 +148,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def problem(self, exit_code: int, stderr: str) -> str | None:
-        """Return why bubblewrap or prlimit failed to start the command, or None. Call this only without output."""
+        """Return why bubblewrap or prlimit failed to start the command, or None. Standard output must be empty."""
         if exit_code not in _EXIT_CODES or (self.sandbox is None and not self.shim):
             return None
         line = stderr.partition("\n")[0]

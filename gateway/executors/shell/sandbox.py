@@ -209,7 +209,7 @@ def _absolute(path: str, problems: Problems) -> str:
 
 
 def _is_shown(path: str, places: Collection[str]) -> bool:
-    """Return whether a path is visible below one of `places`. `/` does not include the private directory /tmp."""
+    """Return whether a path is visible below one of `places`. The host's /tmp stays hidden if `/` is mounted."""
     if _covered(path, [_PRIVATE]):
         places = [place for place in places if _covered(place, [_PRIVATE])]
     return _covered(path, places)

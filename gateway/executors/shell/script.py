@@ -28,7 +28,7 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     interpreter: Sequence[str]
     variables: Mapping[str, str]
-    """The name of the variable, `INPUT_<NAME>`, by declared input."""
+    """Maps each declared input to an environment variable, `INPUT_<NAME>`."""
     mentioned: frozenset[str]
 
     def write(
@@ -51,7 +51,7 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.interpreter, str(script)], {**inputs, "INPUTS_FILE": str(inputs_file), **environment}
 
     def _inputs(self, arguments: JsonObject, everything: str) -> dict[str, str]:
-        """Return the environment variables of the inputs. Values that cannot be passed are omitted if unused.
+        """Return the environment variables of the inputs. Omit unusable values to which the script does not refer.
 
         Raises:
             ExecutionError: the script uses a value that cannot be passed.

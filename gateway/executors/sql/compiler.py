@@ -135,7 +135,7 @@ def _check_names(statement: Statement, report: Report, scope: Scope) -> None:
 
 
 def _follows_in(statement: Statement, parameter: StatementPiece) -> bool:
-    """Return whether a parameter follows `IN` without brackets, or with other items in the brackets."""
+    """Return whether a parameter is used as in `IN :name` or `IN (1, :name)`, where a list cannot be bound."""
     at = statement.pieces.index(parameter)
     before = "".join(piece.text for piece in statement.pieces[:at] if piece.kind == "sql")
     return re.search(r"\bIN\s*(\([^()]*)?$", before, re.IGNORECASE) is not None

@@ -18,7 +18,7 @@ _OWN_TRANSACTIONS: Final[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT", 
 
 
 class PooledEngine:
-    """Uses an SQLAlchemy pool. `new_session` creates sessions that control the transactions of driver connections."""
+    """Uses an SQLAlchemy pool. Sessions from `new_session` control transactions through the driver, not SQLAlchemy."""
 
     def __init__(
         self,

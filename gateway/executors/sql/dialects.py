@@ -1,6 +1,6 @@
 """Describes the SQL dialects, converts values for drivers, and splits statements into tokens.
 
-Other modules never test for a specific dialect. The `module` of a dialect contains its sessions.
+Other modules never test for a specific dialect. Each dialect names the module that contains its session class.
 """
 
 import datetime as dt
@@ -136,7 +136,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """The name at the start of an SQLAlchemy URL, such as `postgresql`."""
     module: str = "gateway.executors.sql.connections"
-    """The module with `open_engine`, which is imported on first use because its packages can be missing."""
+    """The module that defines `open_engine`, imported on first use because the driver packages are optional."""
     packages: tuple[str, ...]
     install: str
     extra: str = "sql"
@@ -170,13 +170,13 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the database rejects changes in queries without `writes: true`."""
     can_write: bool = True
     has_settings: bool = False
-    """Whether transactions have settings that a statement can read."""
+    """Whether `settings` of a query can be set for a transaction, so that statements and policies can read them."""
     quotes_values: bool = False
     """Whether the driver inserts values as quoted literals, so that the SQL text must be escaped."""
     columns_query: str = ""
     """A query for the `table`, `column`, `type` and `is_key` of all readable columns, for `init --from`."""
     has_type_affinity: bool = False
-    """Whether a column type can have any name, and parts of the name determine the kind of its values."""
+    """Whether type names are free text, and substrings of the name determine the kind of values, as in SQLite."""
     quote: str = '"'
     """The quotation mark around names."""
     find: str = "instr"

@@ -1,6 +1,6 @@
-"""Keeps one connection pool per database and access mode while a catalog uses the database.
+"""Keeps a read-only and a read-write connection pool for each database while a catalog uses the database.
 
-The sessions are in the `module` of each dialect. This module also classifies their connection errors.
+The sessions are in the `module` of each dialect. This module also classifies connection errors.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Engine(Protocol):
     @property
     def open(self) -> int: ...
     def session(self) -> AbstractAsyncContextManager[Session]:
-        """Return a context manager that waits for a free connection and borrows this connection."""
+        """Return a context manager that waits for a free connection and opens a session on the connection."""
 
     async def dispose(self) -> None: ...
 
@@ -202,7 +202,7 @@ def is_unavailable(sqlstate: str) -> bool:
 
 
 def failure_of(error: Exception, profile: DatabaseProfile) -> Exception:
-    """Return the ExecutionError for a failed connection, or `error` itself if the database did not cause it."""
+    """Return an ExecutionError if the database caused the connection error, or else `error` unchanged."""
     from sqlalchemy.exc import DBAPIError, SQLAlchemyError  # noqa: PLC0415 - optional dependency
 
     # SQLAlchemy wraps the driver's error, which contains the reason.

@@ -59,8 +59,8 @@ _RESET: Final = """
 
 
 Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any], bool]
-"""A prepared statement, the casts of its values (counted from 1), its columns before casts, and whether it comes from
-`BoundStatement.apart`.
+"""A prepared statement, the casts by number of the value (from 1), the columns before they are cast to text, and
+whether each placeholder has a separate value (`BoundStatement.apart`).
 """
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
 """The prepared statements of one connection, most recently used last."""
@@ -191,7 +191,7 @@ class PostgresqlSession:
         return found, types, columns, statement is not given
 
     async def _typed(self, statement: BoundStatement) -> tuple[dict[int, str], PreparedStatement]:
-        """Return the types of values without a cast, and the prepared statement from which the types were read."""
+        """Return the types of values that the statement does not cast, and the prepared statement with these types."""
         said = {number: name for _, number, name in statement.uncast if name is not None}
         # If the server cannot infer an array's type, try JSON and then the array type from the schema.
         as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}
@@ -328,7 +328,7 @@ def _column(name: str, kind: Type) -> str:
 
 
 def _main_statement(text: str) -> tuple[int, str]:
-    """Return the offset of a statement after its WITH clause, and the text that adds an entry to that clause."""
+    """Return the offset at which to insert an entry of a WITH clause, and the text before the entry: `,` or `WITH`."""
     depth, is_with = 0, None
     for token in tokens_of(text, POSTGRESQL):
         word = token.text.upper() if token.kind == "word" else ""

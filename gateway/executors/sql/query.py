@@ -232,7 +232,7 @@ def _null_tests_in(tokens: Sequence[Token]) -> set[int]:
 
 
 def _lists_in(tokens: Sequence[Token]) -> Iterable[tuple[int, tuple[StatementPiece, int]]]:
-    """Yield the start, the piece and the end of each `[NOT] IN (:name)`."""
+    """For each `[NOT] IN (:name)`, yield the start offset, the piece and the end offset."""
     for index, token in enumerate(tokens[:-3]):
         opening, parameter, closing = tokens[index + 1 : index + 4]
         is_list = (

@@ -409,7 +409,7 @@ class HttpLink:
 
 
 def _is_session_lost(response: Response) -> bool:
-    """Return whether a JSON-RPC error means that the server lost the session. Some servers send it as HTTP 200."""
+    """Return whether a JSON-RPC error, which can have HTTP status 200, means that the server lost the session."""
     error = response.error
     if not isinstance(error, dict) or error.get("code") != _SESSION_NOT_FOUND:
         return False

@@ -82,7 +82,7 @@ class RelayedCall:
         self._permit = permit
 
     async def answer(self, method: str, params: JsonObject) -> JsonObject:
-        """Ask the client, and suspend the concurrency permit meanwhile. Raise RpcError if the client refuses."""
+        """Ask the client, and suspend the concurrency permit until then. Raise RpcError if the client refuses."""
         permit = self._permit
         if permit is None:
             return await self._ask(method, params)

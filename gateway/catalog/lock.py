@@ -117,7 +117,7 @@ def read_lock(path: Path) -> Lock:
 
 
 def parsed(text: str) -> dict[Name, DefinitionDigest]:
-    """Parse the pins in a lock file.
+    """Parse the locked digests in the text of a lock file.
 
     Raises:
         ValueError: the file is malformed, or was written by a different version of the gateway.

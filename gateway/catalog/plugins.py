@@ -196,7 +196,7 @@ def _file_digest(module: str) -> str:
 
 
 class _Generation(msgspec.Struct, kw_only=True):
-    """The available and the used plugin modules of one generation, which is one load of the configuration."""
+    """The plugin modules that are available to one generation (one load of the configuration), and their use."""
 
     packages: tuple[PluginPackage, ...] = ()
     import_seconds: float = IMPORT_SECONDS

@@ -108,7 +108,7 @@ class Tool(Primitive, frozen=True, kw_only=True):
     kind = "tools"
     executor: Executor
     confirm: TextTemplate | None = None
-    """The question to the user, who must confirm each call."""
+    """The question that the user must confirm before each call, or None."""
     is_confirm_optional: bool = False
     """Whether the tool runs without confirmation if the client cannot ask the user."""
     arguments: CompiledArguments

@@ -9,7 +9,7 @@ from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.schemas.keywords import properties_of, referenced, rewritten
 
 _MOST: Final = 20
-"""Maximum number of reasons per schema, and of references that are followed in a row."""
+"""Maximum number of reported changes per schema, and of consecutive references (`$ref`) that are followed."""
 _NOTES: Final = ("$comment", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly")
 _LOWER_BOUNDS: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER_BOUNDS: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")

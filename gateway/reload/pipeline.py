@@ -293,7 +293,7 @@ class ReloadPipeline:
 
 
 _YOUNG: Final = 3_000
-"""Number of new objects that triggers a collection during loads. One collection takes a millisecond or two."""
+"""Number of new objects that triggers garbage collection during a load, which takes one or two milliseconds."""
 _NEVER: Final = 2**31 - 1
 
 

@@ -43,7 +43,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
     """Authorizations by the name of the connection."""
     databases: Mapping[str, Database]
     profiles: Mapping[str, DatabaseProfile]
-    """Profiles of the databases with valid settings, by name."""
+    """Connection profiles of the databases with valid settings, by the name of the database."""
     defaults: Defaults
     accesses: Accesses
     dependencies: FileDependencies

@@ -401,7 +401,7 @@ class PythonCall(Model):
     """A Python function. The module is searched in `plugins:`, then entry points, then importable modules."""
 
     call: Annotated[str, matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "module:callable, such as scoring:score")]
-    """`module:callable`, such as scoring:score."""
+    """The function as `module:callable`, such as scoring:score."""
     timeout: PositiveDuration | None = None
     """Time limit."""
 

@@ -59,7 +59,7 @@ class ContentSecurityPolicy(Model):
 
 
 class AppPage(Model):
-    """A page that hosts show next to the tool's result. Hosts without support for pages show the text."""
+    """A page that hosts show next to the tool's result. Hosts without support for pages show the result as text."""
 
     file: NotEmpty
     """The page: a single HTML file, which is read on each request. The path is relative to this file."""

@@ -36,7 +36,7 @@ class Part(Model):
     file: Template | None = None
     """A path relative to this file (at most 64 MiB), or one expression for one or more inputs of `type: file`."""
     text: ScalarTemplate | None = None
-    """Text."""
+    """The text of the part."""
     json_: Json = Field(None, alias="json")
     """A JSON value. An item that is a single expression keeps its type."""
     name: Template | None = None

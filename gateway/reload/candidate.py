@@ -1,4 +1,4 @@
-"""The result of a successful load. With a lock, changed definitions are replaced by their served versions."""
+"""The result of a successful load. An enforced lock replaces changed definitions by their served versions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -94,7 +94,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
     """Add the served version of each definition that `catalog` leaves out, if that version is locked.
 
-    Definitions that are no longer in the files are dropped, so that an operator can remove a tool at once. Skills are
+    Definitions that were removed from the files are dropped, so that an operator can remove a tool at once. Skills are
     dropped too, because their files are read on request.
     """
     left_out = {(each.kind, each.name) for each in catalog.left_out if each.is_locked_out}

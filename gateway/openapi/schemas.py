@@ -399,7 +399,7 @@ _GROUP: Final = r"\((?:\?(?:[:=!]|<[=!]|<[A-Za-z_$][\w$]*>))?"
 _ECMA: Final = re.compile(rf"(?:(?:{_ATOM}|\)){_QUANTIFIER}|{_GROUP}|[\^$|]|\\[bB])*")
 _SYNTAX: Final = frozenset("^$\\.*+?()[]{}|/")
 _IN_SETS: Final = frozenset("-&~")
-"""Characters that are only special inside a character class."""
+"""Characters that are special inside a character class of a pattern, but not outside."""
 
 
 @lru_cache(maxsize=4096)

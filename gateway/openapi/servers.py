@@ -57,7 +57,7 @@ def _first(servers: Node) -> str | None:
 def missing_schemes(
     operation: Operation, root: Node, references: References, connection: Connection | None
 ) -> list[str]:
-    """Return the security schemes without credentials in the connection, from the alternative that lacks fewest."""
+    """Return the security schemes that the connection lacks, from the alternative with the fewest missing schemes."""
     # OpenAPI 3.0.3 "Operation Object": the operation's list, even if empty, overrides the document's list.
     required = operation.node.value.get("security", root.value.get("security"))
     if not isinstance(required, list) or not required:

@@ -118,7 +118,7 @@ class ProcessTree:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process group.
 
-        Bubblewrap receives no SIGTERM, because it would exit and kill the command. Signal `sandboxed` instead.
+        SIGTERM is not sent to bubblewrap, which would exit and kill the command. Signal `sandboxed` instead.
         """
         if self._is_sandboxed and number is signal.SIGTERM:
             return

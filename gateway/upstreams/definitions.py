@@ -236,7 +236,7 @@ def _completers(relay: Relay, reference: JsonObject, names: list[str]) -> dict[s
 def _selected(
     entry: UpstreamEntry, kind: str, selection: _Selection, lists: Mapping[str, list[dict[str, Json]]]
 ) -> list[tuple[str, dict[str, Json]]]:
-    """Return the entries to offer, each after the name of its identifying member, which is also the key in `lists`."""
+    """Return the entries to offer, each with the name of its identifying member (a key of `lists`)."""
     found: list[tuple[str, dict[str, Json]]] = []
     for by, wires in lists.items():
         named = [(by, well_typed(wire)) for wire in wires if isinstance(wire.get(by), str) and wire[by]]

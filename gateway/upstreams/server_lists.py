@@ -126,7 +126,7 @@ async def _all_pages(
 
 
 async def recall(documents: DocumentStore | None, name: str, *, server: str) -> ServerLists | None:
-    """Return the stored lists of an entry, or None if they came from a server with a different digest than `server`."""
+    """Return the stored lists of an entry, or None if `server` is not the digest of the server that sent the lists."""
     content = None if documents is None else await documents.read(f"upstream:{name}")
     try:
         record = {} if content is None else msgspec.json.decode(content, type=dict[str, Json])

@@ -240,7 +240,7 @@ _IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, l
 
 
 def is_plain(hint: Any) -> bool:
-    """Return whether JSON values already have the type of a hint. Numbers may not: JSON can write an integer as 5.0."""
+    """Return whether JSON values already have the type of a hint. Numbers do not, as JSON can contain 5.0 for 5."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None:
         return hint in _IDENTICAL

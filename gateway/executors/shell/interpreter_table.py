@@ -22,7 +22,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value, which must not be read as abbreviations of longer options."""
+    """Long options without a value. Longer options start with the same name, so these must match in full."""
     operand: int | None = None
     """The index of the operand that is code."""
     is_rest: bool = False
@@ -201,7 +201,7 @@ class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     whole: tuple[str, ...] = ()
-    """Long options without a value, which must not be read as abbreviations of longer options."""
+    """Long options without a value. Longer options start with the same name, so these must match in full."""
     operands: int = 0
     """The number of operands before the started command."""
     at: tuple[str, ...] = ()

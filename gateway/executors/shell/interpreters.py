@@ -35,7 +35,7 @@ _SUBCOMMANDS: Final = {
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
-    """Map the index of each word whose expressions an interpreter would run as code to the reason."""
+    """Return the reason for each word with expressions that would be run as code, by index of the word."""
     found: dict[int, str] = {}
     for name, interpreter, start in _interpreters(words):
         found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.reason(name))

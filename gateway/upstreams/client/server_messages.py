@@ -86,7 +86,7 @@ class ServerMessages:
             self._match_completion(name, call.announce)
 
     def _match_completion(self, name: str, announce: _Announce | None) -> None:
-        """Pair a client's `announce` function with the completion (None) of an elicitation, then notify the client."""
+        """Match an `announce` function with a completed elicitation (None) in either order, then notify the client."""
         known = self._elicitations.get(name, announce)
         if (known is None) is (announce is None):
             if len(self._elicitations) < MAX_OPEN_REQUESTS and len(name) <= _MAX_ID_LENGTH:

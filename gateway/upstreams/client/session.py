@@ -47,7 +47,7 @@ class Session:
         listener: Listener,
         capabilities: JsonObject,
     ) -> None:
-        """Create a session. The handshake declares `capabilities`, but modern requests declare those of the call."""
+        """Create a session. The handshake declares `capabilities`. A modern request declares those of its call."""
         self._link: Final = link
         self.transport: Final = link.transport
         self._listener: Final = listener

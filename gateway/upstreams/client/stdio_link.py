@@ -42,7 +42,7 @@ _TAIL: Final = 4096
 """Number of bytes that are kept from the end of a long line, because some servers write the id last."""
 _NOISE: Final = 200
 MAX_GARBAGE: Final = 2**20
-"""Maximum number of bytes between two messages that are not MCP, such as log lines."""
+"""Maximum number of bytes of non-MCP output, such as log lines, between two messages."""
 MAX_UNREAD: Final = 32 * 2**20
 CLOSE_SECONDS: Final = 2.0
 _JOIN_SECONDS: Final = 1.0

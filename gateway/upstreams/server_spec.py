@@ -126,7 +126,7 @@ def _over_http(
 
 
 def sign_in_keys(document: Document) -> frozenset[str]:
-    """Return the storage keys of tokens for all connections and upstream servers that users sign in to."""
+    """Return the `entry_key` of each connection and upstream server that users sign in to."""
     found: list[str] = []
     for name, connection in document.connections.items():
         if connection.auth is not None and (code := connection.auth.authorization_code) is not None:

@@ -101,7 +101,7 @@ class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     variable: str = ""
     digest: str | None = None
-    """The hexadecimal SHA-256 digest of the reviewed content. A file with a different digest is rejected."""
+    """The hexadecimal SHA-256 digest of the file at load. If set, a file that has changed since then is rejected."""
 
     def match(self, uri: str) -> dict[str, str] | None:
         path = self.files.path_of(uri)

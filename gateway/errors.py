@@ -197,6 +197,10 @@ class OverLimitError(ExecutionError):
         """The configuration key of the limit, such as `tools.deploy.rate_limit`."""
 
 
+class NotStoredError(Exception):
+    """A record that must be durable cannot be stored. The message contains the reason."""
+
+
 class StoreUnavailableError(RpcError):
     def __init__(self, problem: str) -> None:
         super().__init__(ErrorCode.INTERNAL_ERROR, problem)

@@ -27,7 +27,7 @@ class _Absent:
         return False
 
     def __repr__(self) -> str:
-        return "MISSING"
+        return "ABSENT"
 
 
 ABSENT: Final[Json] = _Absent()

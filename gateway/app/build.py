@@ -18,7 +18,7 @@ from gateway.app.listeners import is_exposed, open_sessions
 from gateway.app.metrics import metrics_exposition
 from gateway.app.parts import App, Core
 from gateway.app.reload_requests import ReloadRequests
-from gateway.app.replicas import AnnouncementsDue, CatalogAgreement, SharedChanges
+from gateway.app.replicas import AnnouncementsDue, CatalogAgreement, SharedChanges, announce
 from gateway.app.status import daemon_info, endpoint_url, read_status
 from gateway.app.systemd_notify import ServiceManager
 from gateway.app.task_report import TaskReport
@@ -297,7 +297,7 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         stack.push_async_callback(agreement.close)
     events.subscribe(WatchedResourcesChanged, lambda _: _watch_upstreams(upstreams, notifier, store.current))
     events.subscribe(UpstreamResourceUpdated, lambda event: _resource_updated(event, upstreams, notifier, pipeline))
-    events.subscribe(AnnouncementsDue, lambda event: _announce(event, notifier))
+    events.subscribe(AnnouncementsDue, lambda event: announce(event, notifier))
     events.subscribe(TaskChanged, lambda event: audit.task_changed(event.task))
     events.subscribe(TaskCancelled, lambda event: upstreams.parked.give_up(decode_memory(event.task.memory).results))
     # Forget the metrics and databases of removed definitions.
@@ -475,12 +475,6 @@ def _watch_upstreams(upstreams: UpstreamSource, notifier: ChangeNotifier, catalo
         return
     origins = (upstreams.origin_of(catalog, uri) for uri in notifier.watched)
     upstreams.watch([origin for origin in origins if origin is not None])
-
-
-def _announce(event: AnnouncementsDue, notifier: ChangeNotifier) -> None:
-    notifier.announce_held()
-    for kind in event.repeated:
-        notifier.list_changed(kind)
 
 
 def _resource_updated(

@@ -1,4 +1,4 @@
-"""Keeps the catalogs of all replicas equal, and tells their clients about changes."""
+"""Shares run-time changes with other replicas, and delays announcements until all replicas serve the same lists."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +40,17 @@ class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnnouncementsDue(msgspec.Struct, frozen=True):
-    """An event that allows delayed announcements to be sent, because all replicas agree or the timeout has passed."""
+    """An event. Without `repeated`, all replicas agree or the timeout has passed, so send delayed announcements."""
 
     repeated: Sequence[ListKind] = ()
-    """Lists to announce again. A late replica has caught up, and clients could have read its old lists."""
+    """Lists to announce again, because a late replica has caught up, and clients could have read its old lists."""
+
+
+def announce(event: AnnouncementsDue, notifier: ChangeNotifier) -> None:
+    if not event.repeated:
+        notifier.announce_held()
+    for kind in event.repeated:
+        notifier.list_changed(kind)
 
 
 class CatalogAgreement:

@@ -111,7 +111,7 @@ def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, ha
 
 
 def endpoint_url(listen: Listen, http: HttpServer | None, base_url: str | None) -> str | None:
-    """Return the MCP endpoint's URL, or None without HTTP. `listen.public_url` takes precedence over `base_url`."""
+    """Return the MCP endpoint's URL, if a URL is known. `listen.public_url` takes precedence over `base_url`."""
     base_url = listen.public_url.rstrip("/") if listen.public_url else base_url
     if base_url is not None:
         return f"{base_url}{listen.path}"

@@ -97,7 +97,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.files is None else self.files.size(arguments)
 
     def described(self, arguments: JsonObject) -> JsonObject:
-        """Return a copy of the arguments with descriptions instead of file contents, for logs."""
+        """Return the arguments with descriptions instead of file contents, for logs."""
         return arguments if self.files is None else self.files.described(arguments)
 
     def _filled(self, arguments: JsonObject) -> JsonObject:

@@ -28,9 +28,13 @@ _WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 """Environment variables that indicate a graphical browser. A text browser would take over the terminal."""
 
 
+def has_browser() -> bool:
+    return sys.platform == "darwin" or any(os.environ.get(name) for name in _WITH_WINDOWS)
+
+
 def open_in_browser(url: str) -> None:
     """Open a URL if there is a graphical browser, without waiting for the browser."""
-    if sys.platform == "darwin" or any(os.environ.get(name) for name in _WITH_WINDOWS):
+    if has_browser():
         # Use a daemon thread, because some browser commands return only after the user has closed the window.
         threading.Thread(target=webbrowser.open, args=(url,), daemon=True, name="browser").start()
 

@@ -138,7 +138,7 @@ class FairSemaphore:
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse waiting calls until at most `most` are left. Start with the caller that has the most waiting calls."""
+        """Refuse waiting calls, each time of the caller with the most, until at most `most` are left."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 

@@ -74,7 +74,7 @@ class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
     has_files: bool = False
     can_be_open: bool = False
     default_type: str | None = None
-    """The backend's default `Content-Type`, or "" without a default. None if the backend always sets the type."""
+    """The `Content-Type` that the backend sends by default. If empty, set the document's type. If None, set no type."""
 
 
 def request_body_of(operation: Operation, schemas: Schemas) -> RequestBody | None:
@@ -199,7 +199,7 @@ def _any_of(branches: list[_Members]) -> _Members:
 def _members_of(schema: Node, body_format: BodyFormat, schemas: Schemas) -> _Members | None:
     """Return the members of an object schema and its `allOf`, or None if the body cannot be split into inputs.
 
-    A form is always split, so the members of its `oneOf` and `anyOf` alternatives are included too.
+    A form must be split, so the members of its `oneOf` and `anyOf` alternatives are included too.
     """
     found = _collected(schema, None, body_format, schemas, iter(range(_MAX_SCHEMAS)))
     if found is None:

@@ -126,25 +126,23 @@ T = TypeVar("T")
 
 
 class InFlight:
-    __slots__ = ("_cancelled", "_loop", "_tasks")
+    __slots__ = ("_cancelled", "_tasks")
 
     def __init__(self) -> None:
         self._tasks: dict[RequestId, asyncio.Task[Json]] = {}
         self._cancelled: set[RequestId] = set()
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     async def run(self, request_id: RequestId, answer: Coroutine[Json, Json, T]) -> T | None:
         """Await `answer`. Return None if the request is cancelled. Raise RpcError (-32600) if the id is in use."""
-        task = asyncio.current_task(self._loop)
+        task = asyncio.current_task()
         if task is None or request_id in self._tasks:
             # Close the coroutine, because Python warns about coroutines that are never awaited.
             answer.close()
             raise RpcError(ErrorCode.INVALID_REQUEST, "A request with this id is already being served")
         self._tasks[request_id] = task
-        self._loop = task.get_loop()  # looking up the running loop would call the kernel for each request
         try:
             answered = await answer
         except asyncio.CancelledError:

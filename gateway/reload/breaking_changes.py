@@ -85,7 +85,10 @@ class _Comparison:
         return [(path + inner, text) for inner, text in self._found[key]]
 
     def _of_choices(self, olds: Sequence[JsonObject], news: Sequence[JsonObject]) -> Iterator[_Reason]:
-        """Compare each old `anyOf` alternative of an input, or each new one of an output, with its closest match."""
+        """Compare each old alternative of an input, or each new one of an output, with its closest match.
+
+        The alternatives are those of `anyOf` or `oneOf`, or else the whole schema.
+        """
         for each in olds if self._is_input else news:
             pairs = [(each, new) for new in news] if self._is_input else [(old, each) for old in olds]
             yield from min((self._between("", *pair) for pair in pairs), key=len, default=[])

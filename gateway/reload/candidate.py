@@ -71,7 +71,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     identity: ServerIdentity | None
     watch: WatchPlan
     roots: Mapping[str, RootPlace]
-    """Root directories that limit the file access of callers (`root`), with their resolved paths."""
+    """Directories that files are served from or that limit arguments, with their real paths and links."""
     lock: Lock
     keeps_earlier: bool
     """Whether the lock causes a definition of an earlier catalog to be served."""

@@ -182,7 +182,10 @@ class ReloadPipeline:
         return loaded
 
     def _load(self) -> LoadedConfig:
-        """Read the files and add the definitions of the sources. If two sources offer a name, keep the served one."""
+        """Read the files and add the definitions of the sources.
+
+        If two sources offer a name, keep the served definition unless the lock has changed.
+        """
         served, config = self.served, load(self._path)
         lock = read_lock(config.lock_file)
         owners = served.owners if lock == served.lock else NO_OWNERS

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
+from gateway.errors import NotStoredError
 from gateway.json_types import Json
 from gateway.state.sqlite_file import (
     Schema,
@@ -31,10 +32,6 @@ log: Final = structlog.get_logger(__name__)
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 """A function that reads and writes rows. It can run twice if the file fails, so it must have no other effects."""
-
-
-class NotStoredError(Exception):
-    """A record that must be durable cannot be stored. The message contains the reason."""
 
 
 class SqliteStatement(msgspec.Struct, frozen=True):

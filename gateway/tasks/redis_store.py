@@ -14,8 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from gateway.errors import StoreUnavailableError
-from gateway.state.fallback_connection import NotStoredError
+from gateway.errors import NotStoredError, StoreUnavailableError
 from gateway.state.replica import Replica
 from gateway.tasks.store import readable
 from gateway.tasks.task import Task, TaskStatus, encode_task, read_task

@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.config.models.server import TaskLimits
-from gateway.errors import OverLimitError, StoreUnavailableError
+from gateway.errors import NotStoredError, OverLimitError, StoreUnavailableError
 from gateway.events import Events
 from gateway.json_types import Json
-from gateway.state.fallback_connection import NotStoredError
 from gateway.tasks.store import TaskStore
 from gateway.tasks.task import STOPPED, Ending, Task, TaskRun, TaskStatus, ended, failed, left_behind
 

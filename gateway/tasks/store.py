@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from gateway.state.fallback_connection import NotStoredError
+from gateway.errors import NotStoredError
 from gateway.tasks.task import Task, decode_task, encode_task, read_task
 
 log: Final = structlog.get_logger(__name__)

@@ -172,7 +172,6 @@ def tool_relay(
     relay: Relay, name: str, *, is_repeatable: bool, mirrored: tuple[HeaderParameter, ...], is_task: bool
 ) -> Executor:
     """Return an executor that calls a tool. If `is_task`, the server runs each call as a task of 2025-11-25."""
-    explanation = Explanation(does=f"calls `{name}` of the upstream {relay.upstream}")
 
     async def execute(invocation: Invocation) -> Outcome:
         params: dict[str, Json] = {"name": name, "arguments": invocation.arguments}
@@ -186,7 +185,7 @@ def tool_relay(
             meta=_forwarded_meta(result),
         )
 
-    return FunctionExecutor(lambda _: explanation, execute)
+    return FunctionExecutor(lambda _: Explanation(does=f"calls `{name}` of the upstream {relay.upstream}"), execute)
 
 
 def sign_in_relay(relay: Relay) -> Executor:
@@ -230,7 +229,6 @@ class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prompt_relay(relay: Relay, name: str, description: str | None) -> Executor:
-    explanation = Explanation(does=f"gets the prompt `{name}` of the upstream {relay.upstream}")
 
     async def execute(invocation: Invocation) -> Outcome:
         params = {"name": name, "arguments": dict(invocation.arguments)}
@@ -242,7 +240,8 @@ def prompt_relay(relay: Relay, name: str, description: str | None) -> Executor:
             description=description or (said[:MAX_TEXT] if isinstance(said, str) else None),
         )
 
-    return FunctionExecutor(lambda _: explanation, execute)
+    does = f"gets the prompt `{name}` of the upstream {relay.upstream}"
+    return FunctionExecutor(lambda _: Explanation(does=does), execute)
 
 
 def completion_relay(relay: Relay, reference: JsonObject, argument: str) -> Completer:

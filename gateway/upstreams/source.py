@@ -112,9 +112,9 @@ class UpstreamSource:
             elif (made := self._new_server(name, config, document, changed, before=known)) is not None:
                 servers[name] = made
                 new.append(made)
-        # Updated without a pause, because another thread reads `servers`.
-        self.servers.clear()
+        # Never empty the dictionary, because another thread reads it.
         self.servers.update(servers)
+        _keep_only(self.servers, servers.keys())
         for server in before.values():
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
         for server in new:
@@ -323,3 +323,8 @@ def _written(name: str, config: LoadedConfig) -> JsonObject:
 def _fingerprint(name: str, lists: ServerLists) -> str:
     made_of = [name, lists.tools, lists.resources, lists.templates, lists.prompts, lists.instructions]
     return hashlib.sha256(msgspec.json.encode(made_of)).hexdigest()
+
+
+def _keep_only(servers: dict[str, UpstreamServer], names: Iterable[str]) -> None:
+    for name in servers.keys() - set(names):
+        del servers[name]

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from gateway.app import replicas
-from gateway.app.replicas import SharedChanges
-from gateway.catalog.catalog import CallerCatalogs
+from gateway.app.replicas import AnnouncementsDue, CatalogAgreement, SharedChanges, announce
+from gateway.catalog.catalog import CallerCatalogs, Catalog
 from gateway.catalog.store import CatalogStore
 from gateway.events import Events, SignInsChanged
 from gateway.protocol.notifier import ChangeNotifier
@@ -19,7 +20,7 @@ from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
 from gateway.state.state import DaemonState
 from tests.captured_logs import capture_logs
-from tests.catalog.test_store import catalog
+from tests.catalog.test_store import catalog, serve
 from tests.redis_server import RedisServer, redis_server
 
 SECONDS: Final = 10
@@ -125,6 +126,51 @@ async def test_disabled_primitive_is_shared_once_the_store_is_back(
     here, there = await joined(stack, server), await joined(stack, server)
     here.store.disable("prompts", "one")
     await until(lambda: "one" not in there.offered)
+
+
+def lists(tools: str, prompts: str) -> Catalog:
+    return replace(catalog(1), fingerprints={"tools": tools, "prompts": prompts, "resources": "same"})
+
+
+async def test_change_is_held_while_an_earlier_announcement_is_repeated(
+    stack: AsyncExitStack, server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "_FOLLOW_SECONDS", 0.5)
+    stores: list[CatalogStore] = []
+    notifiers: list[ChangeNotifier] = []
+    agreements: list[CatalogAgreement] = []
+    for _ in range(2):
+        replica = await stack.enter_async_context(Replica(server.url, clock=lambda: 1000.0))
+        store, events = CatalogStore(lists("old", "old")), Events()
+        agreement = CatalogAgreement(replica, store=store, events=events)
+        stack.push_async_callback(agreement.close)
+        notifier = ChangeNotifier(store, CallerCatalogs(), events=events, agreement=agreement)
+        events.subscribe(AnnouncementsDue, partial(announce, notifier=notifier))
+        await replica.open()
+        stores.append(store)
+        notifiers.append(notifier)
+        agreements.append(agreement)
+    here, there = stores
+    with notifiers[0].listen(frozenset({"tools", "prompts"}), frozenset(), scopes=None) as subscription:
+
+        def announced() -> list[str]:
+            methods = [message["method"].split("/")[1] for message in subscription.outbox.messages.values()]
+            subscription.outbox.messages.clear()
+            return methods
+
+        serve(there, lists("other", "old"))
+        await until(agreements[0].holds_announcements)  # once the other lists are known
+        serve(there, lists("old", "old"))
+        await until(lambda: not agreements[0].holds_announcements())
+        subscription.outbox.messages.clear()
+        serve(here, lists("new", "old"))
+        await until(lambda: bool(subscription.outbox.messages))  # after the timeout
+        assert announced() == ["tools"]
+        serve(here, lists("old", "new"))  # `tools` is announced again, because all replicas have the old list
+        assert announced() == ["tools"]
+        serve(there, lists("old", "new"))
+        await until(lambda: bool(subscription.outbox.messages))
+        assert "prompts" in announced()
 
 
 MALFORMED: Final[list[dict[Any, Any]]] = [

@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway.app.gateway import Gateway
-from gateway.cli.client.requests import explain
 from gateway.cli.dry_run import dry_run
+from gateway.cli.explain import explain
 from gateway.config.settings import read_settings
 from tests.cli.typed import Run
 

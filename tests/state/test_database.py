@@ -14,8 +14,9 @@ from typing import Final
 
 import pytest
 
+from gateway.errors import NotStoredError
 from gateway.state.database import StateDatabase
-from gateway.state.fallback_connection import NotStoredError, SqliteStatement
+from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.sqlite_file import Schema, open_file
 
 NOTES: Final = Schema(

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.access.identity import ANONYMOUS
-from gateway.state.fallback_connection import NotStoredError, SqliteStatement
+from gateway.errors import NotStoredError
+from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.replica import Replica
 from gateway.state.state import DaemonState
 from gateway.tasks.redis_store import RedisTaskStore

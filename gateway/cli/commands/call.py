@@ -7,8 +7,9 @@ from typing import Final
 
 from gateway.cli.client.answers import Answers, add_answers, with_capabilities
 from gateway.cli.client.remote import GatewayClient, every_page
-from gateway.cli.client.requests import open_client, show_explanation, with_files
+from gateway.cli.client.requests import open_client, with_files
 from gateway.cli.console import Console, say, waiting
+from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
 from gateway.cli.results import pieces_of, save, show_raw, show_tool_result

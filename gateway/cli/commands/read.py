@@ -1,7 +1,8 @@
 from argparse import Namespace
 
-from gateway.cli.client.requests import open_client, show_explanation
+from gateway.cli.client.requests import open_client
 from gateway.cli.console import Console, waiting
+from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import pieces_of, show_contents

@@ -89,8 +89,8 @@ def backends_of(model: type[Model]) -> tuple[str, ...]:
 def trait_of(config: "Tool | Resource | Prompt", name: str) -> Json:
     """Return an attribute of the backend's model, or None if the model does not have the attribute.
 
-    These names have the same meaning in every model: `connection`, `timeout`, `cache`, `is_read_only` (the default of
-    `annotations.read_only`) and `changes_data`.
+    These names have the same meaning in every model: `connection`, `timeout`, `cache`, `forward_headers`,
+    `is_read_only` (the default of `annotations.read_only`) and `changes_data`.
     """
     return getattr(getattr(config, config.backend), name, None)
 

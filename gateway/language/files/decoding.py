@@ -4,11 +4,12 @@ Accepts base64 (RFC 4648 §4) and base64url (§5), with or without padding, spac
 `data:` URIs (RFC 2397), base64 or percent-encoded, with the parameter `name` or `filename`.
 """
 
+import base64
 import binascii
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
-from urllib.parse import unquote, unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 import msgspec
 
@@ -262,3 +263,9 @@ class FilePlaces(msgspec.Struct, frozen=True):
         """Return the arguments with a description instead of each file. The arguments can be invalid."""
         described: JsonObject = self.replaced(arguments, lambda value, _rule, _path: description_of(value))
         return described
+
+
+def data_uri(data: bytes, *, media_type: str, name: str) -> str:
+    """Encode a file as a data URI (RFC 2397) with the file name as a parameter."""
+    parameter = f";name={quote(name, safe='')}" if name else ""
+    return f"data:{media_type}{parameter};base64,{base64.b64encode(data).decode()}"

@@ -33,6 +33,7 @@ from gateway.wire.jsonrpc import Request, RequestId
 from gateway.wire.revisions import LEGACY, Era
 
 _NO_META: Final = empty()
+_MEMORY: Final = Binding.MEMORY
 _MAX_NOTED: Final = 20
 _MAX_MESSAGE_LENGTH: Final = 1000
 _SHORTEST_WAIT_SECONDS: Final = 0.001
@@ -185,8 +186,9 @@ def open_call(  # noqa: PLR0913 - the facts of a request
 ) -> Call:
     """Create the call for a checked request. Replace a `call_tool` request by a request to the tool that it calls."""
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
-    # Check the depth again, because `call_tool` accepts arguments as JSON text, which the earlier check ignores.
-    if meant is not request and jsonrpc.is_deeper(meant.params, server.max_depth - 1):
+    # `call_tool` accepts arguments as JSON text, and requests of this process are not decoded, so check the depth here.
+    is_unchecked = meant is not request or exchange.caller.binding is _MEMORY
+    if is_unchecked and jsonrpc.is_deeper(meant.params, server.max_depth - 1):
         raise RpcError(ErrorCode.INVALID_REQUEST, f"Nested more than {server.max_depth} deep (limits.request_depth)")
     method, params = meant.method, meant.params
     fields = params.get(meta.META)

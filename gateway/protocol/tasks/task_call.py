@@ -22,6 +22,7 @@ from gateway.errors import (
     ExecutionError,
     InvalidRetryError,
     MissingCapabilityError,
+    NotStoredError,
     OverLimitError,
     RpcError,
     StoreUnavailableError,
@@ -40,7 +41,6 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.outbox import Send
 from gateway.protocol.tasks import wire
 from gateway.protocol.tasks.task_requester import TaskRequester
-from gateway.state.fallback_connection import NotStoredError
 from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Ending, Task, TaskCaller, TaskMemory, TaskRun, TaskStatus, decode_memory, ended
 from gateway.telemetry.logs import CALL, LOG_CONTEXT, new_id

@@ -98,7 +98,8 @@ class LiveSession:
             self.touch()
             finish(task)
 
-        task = self.streams.loop.create_task(answering, name="request of a session")
+        # Use only the end of the id, because the id is a credential and asyncio logs task names.
+        task = self.streams.loop.create_task(answering, name=f"request of session …{self.session.id[-6:]}")
         self._tasks.add(task)
         task.add_done_callback(end)
 

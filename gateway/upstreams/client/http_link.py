@@ -214,7 +214,7 @@ def _reason(error: ExecutionError) -> str:
 
 
 class HttpLink:
-    """A session over Streamable HTTP. If the server assigns no session id, requests are sent without an id."""
+    """A session over Streamable HTTP. If the server assigns no session id, requests have no `Mcp-Session-Id`."""
 
     transport = "http"
     noise = ""

@@ -21,7 +21,7 @@ from gateway.app.gateway import Gateway
 from gateway.app.signals import cancelled_by_signals
 from gateway.catalog.skill_snapshot import watched
 from gateway.cli.commands.dev.event_lines import EventLines, StatusSnapshot, plain_lines
-from gateway.cli.console import Console, open_in_browser
+from gateway.cli.console import Console, has_browser, open_in_browser
 from gateway.cli.options import ALLOW_ANONYMOUS, HTTP, POLL, Option, add_config, add_log_level, add_option, settings_of
 from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.definition_source import load_definitions
@@ -108,9 +108,10 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 def _open_in_browser(url: str, *, folder: Path) -> None:
     # Open a private page that redirects to the URL, because the URL contains a token, and other users could see the
     # token in the arguments of the browser process.
-    page = folder / "console.html"
-    page.write_text(_PAGE.format(url=html.escape(url)))
-    open_in_browser(page.as_uri())
+    if has_browser():
+        page = folder / "console.html"
+        page.write_text(_PAGE.format(url=html.escape(url)))
+        open_in_browser(page.as_uri())
 
 
 async def develop(

@@ -25,7 +25,6 @@ from gateway import exact_json
 from gateway.access.claims import identity_of_claims
 from gateway.access.identity import ANONYMOUS
 from gateway.catalog.primitives import Tool
-from gateway.cli.client.requests import data_uri
 from gateway.cli.dry_run import DryRun, offline_gateway
 from gateway.config.models.tool_tests import Expectation, StubResponse, TextMatch, ToolTest
 from gateway.config.settings import Settings
@@ -35,7 +34,7 @@ from gateway.executors.http.executor import HttpExecutor
 from gateway.executors.invocation import Executor
 from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import ABSENT, DocumentPath, Json, JsonObject
-from gateway.language.files.decoding import FilePlaces, FileRule
+from gateway.language.files.decoding import FilePlaces, FileRule, data_uri
 from gateway.language.files.media_types import media_type_of
 from gateway.net.address_guard import ANYWHERE
 from gateway.net.request import Header, Request

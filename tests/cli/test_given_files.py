@@ -57,3 +57,10 @@ def test_can_pass_files(run: Run) -> None:
     verdicts = {each["name"]: (each["grade"], each["reason"]) for each in json.loads(finished.out)}
     assert {name for name, (grade, _) in verdicts.items() if grade == "passed"} == {"given", "listed", "large"}
     assert "missing cannot be read: No such file or directory" in verdicts["missing"][1]
+
+
+def test_nesting_of_arguments_is_limited(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("tools: {say: {description: d, input: {a: {}}, content: ok}}\n")
+    done = run("call", "say", "--json", '{"a": ' + "[" * 300 + "]" * 300 + "}")
+    assert done.code == 1
+    assert "Nested more than 64 deep (limits.request_depth)" in done.hints

@@ -6,7 +6,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
+
+_PRIVATE: Final = 0o600
+"""The permissions that mkstemp sets."""
 
 
 @contextmanager
@@ -21,8 +24,8 @@ def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.absolute().parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            # mkstemp uses 0600. fchmod(2) ignores the umask.
-            os.fchmod(descriptor, mode)
+            if mode != _PRIVATE:  # some file systems have no permissions, and refuse to change them
+                os.fchmod(descriptor, mode)  # ignores the umask
             yield file
             file.flush()
             os.fsync(descriptor)  # a crash could otherwise leave an empty file

@@ -54,7 +54,7 @@ class Subject(msgspec.Struct, frozen=True):
     """The caller for whom the gateway sends requests to other servers."""
 
     key: str | None
-    """`Identity.subject_key`. Anonymous callers have an empty key on this machine, and None on other machines."""
+    """`Identity.subject_key`. Anonymous callers have an empty key if they are local, and otherwise None."""
     access_token: Credential | None = None
     issuer: str = ""
     is_operator: bool = False

@@ -68,7 +68,7 @@ def read_header(token: str, *, types: Collection[str] = _TYPES) -> tuple[str, st
     import jwt  # noqa: PLC0415 - of the extra
 
     if len(token) > MAX_TOKEN_LENGTH or _FORM.fullmatch(token) is None:
-        raise TokenError("The credential is neither a key of this server nor a signed token")
+        raise TokenError("The credential is neither a valid API key nor a signed token (JWT)")
     try:
         header = jwt.get_unverified_header(token)
     except jwt.PyJWTError:

@@ -253,7 +253,7 @@ def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems
     for name, argument in config.arguments.items():
         if argument.required and argument.default is not None:
             problems.at("arguments", name, "default").warning(
-                f"is never used: `{name}` is `required`, so a call without it is rejected; remove one of them"
+                f"is never used: `{name}` is `required`. Remove `default` or `required`"
             )
         if not (argument.description or argument.title) and _says_little(name):
             problems.at("arguments", name).warning(

@@ -180,7 +180,7 @@ _FINGERPRINT_BYTES: Final = 12
 
 
 def fingerprint(digests: Iterable[bytes]) -> str:
-    """Digest a list from the digests of its definitions."""
+    """Return a short digest of a list, computed from the digests of its definitions."""
     digest = hashlib.sha256(b"".join(digests)).digest()[:_FINGERPRINT_BYTES]
     return base64.urlsafe_b64encode(digest).decode()
 

@@ -36,7 +36,7 @@ _SHOWN: Final = rf"/(?:{_PREFIX}\w{{8}}/\w{{8}}|{_UNLOCKED}\w{{8}}(?:/\w{{8}})?)
 
 
 class Scratch:
-    """Creates a directory for each call. Outside `async with`, directories have no common parent and no lock."""
+    """Creates a directory for each call. Inside `async with`, the directories have a common parent with a lock."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -143,7 +143,7 @@ _CHUNK: Final = 2**20
 
 
 class FilePaths:
-    """Writes the files in a call's arguments to a directory. In the attribute `arguments`, paths replace the files."""
+    """Writes the files in a call's arguments to a directory. `arguments` has paths instead of the files."""
 
     def __init__(self, arguments: JsonObject, *, folder: Path) -> None:
         self._directory: Final = folder / "files"

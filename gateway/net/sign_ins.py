@@ -315,10 +315,11 @@ class SignIns:
         return url, browser
 
     async def returned(self, state: str, browser: str, *, name: str) -> PendingSignIn | None:
-        """Return the sign-in that an authorization response completes, or None if another browser started it.
+        """Return the pending sign-in that an authorization response belongs to.
 
-        `name` is the entry name in the redirect URI. RFC 9700 §4.4.2: each service has a separate redirect URI,
-        so that the code of one server is never sent to another server.
+        Return None if the sign-in is unknown or finished, was started in another browser, or is for another entry.
+        `name` is the entry name in the redirect URI. Each service has its own redirect URI, so an authorization
+        code is never sent to the wrong server (RFC 9700 §4.4.2).
         """
         pending = await self._read(f"pending:{state.partition('.')[0]}", PendingSignIn)
         if pending is None or not pending.state or pending.is_done:

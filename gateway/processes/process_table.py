@@ -25,6 +25,8 @@ Families = Mapping[int, set[int]]
 
 _ROUNDS: Final = 8
 """The maximum number of scans per `look`. Processes that fork and exit in a loop must not keep the daemon busy."""
+_STARTING_SECONDS: Final = 1.0
+"""The maximum time that execve(2) of a child takes."""
 _UNCLAIMED_SECONDS: Final = 1.0
 """How long a zombie of unknown origin is kept, in case other code of this process waits for the zombie."""
 _UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
@@ -45,8 +47,8 @@ class Descendants:
         """Maps the process id of each leader to its marker. The process id is also the session id."""
         self._earlier: set[int] = set()
         self._known: set[int] = set()
-        self._hidden: dict[int, set[int]] = {}
-        """Maps each child without a marker to the leaders that were running when the child was first seen."""
+        self._hidden: dict[int, tuple[float, set[int]]] = {}
+        """Maps each child without a marker to the time when it was first seen, and the leaders that ran then."""
         self._zombies: dict[int, float] = {}
         """Maps each zombie of unknown origin to the time when the zombie was first seen."""
         self._identity = ""
@@ -106,7 +108,7 @@ class Descendants:
         self._known.intersection_update(children)
         self._earlier.intersection_update(children)
         self._zombies = {pid: since for pid, since in self._zombies.items() if pid in children}
-        self._hidden = {pid: leaders for pid, leaders in self._hidden.items() if pid in children}
+        self._hidden = {pid: seen for pid, seen in self._hidden.items() if pid in children}
         return families, bool(reaped)
 
     def _can_reap(self, zombie: int, session: int) -> bool:
@@ -134,8 +136,10 @@ class Descendants:
         if marker.startswith(self._process) or os.getpid() == 1:
             return None
         # The child hides its origin (`env -i setsid`). It can belong to any call that was running when it appeared.
-        leaders = self._hidden.setdefault(living, set(self._leaders))
-        return _UNKNOWN if not has_arguments or leaders & self._leaders.keys() else ORPHAN
+        since, leaders = self._hidden.setdefault(living, (time.monotonic(), set(self._leaders)))
+        # A process can also lose its arguments for good, for example when its main thread ends.
+        is_starting = not has_arguments and time.monotonic() - since < _STARTING_SECONDS
+        return _UNKNOWN if is_starting or leaders & self._leaders.keys() else ORPHAN
 
 
 def child_pids() -> list[int]:

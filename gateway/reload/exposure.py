@@ -17,7 +17,7 @@ _KEYS: Final = ("http", "admin")
 
 
 def exposures(loaded: LoadedConfig) -> Mapping[str, Problem]:
-    """Return a problem for each key of `listen` with an address that is not allowed without authentication."""
+    """Without `auth`, return an error for each `listen` address that other machines can reach, by its key."""
     document = loaded.document
     if document.auth is not None or loaded.is_hidden("auth"):
         return {}

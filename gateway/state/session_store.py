@@ -53,7 +53,7 @@ class SessionStore(Protocol):
 
     @property
     def knows_the_past(self) -> bool:
-        """Whether the store keeps records across restarts, so that a missing record means an expired session."""
+        """Whether a missing record means that the session has expired. False if the store can have lost records."""
 
     async def load(self, nonce: str) -> SessionRecord | None: ...
 

@@ -1,4 +1,4 @@
-"""Writes and checks the headers of a modern request that mirror the request body. No I/O.
+"""Writes and checks request headers that repeat parts of the request body (since 2026-07-28). No I/O.
 
 MCP 2026-07-28 basic/transports/streamable-http, "Request metadata" (SEP-2243). Intermediaries route by these headers,
 so a mismatch with the body is refused.

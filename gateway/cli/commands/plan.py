@@ -84,7 +84,7 @@ async def _current(options: Namespace, hints: Console) -> Manifest:
     old, new = one_shot_settings(options, options.old), one_shot_settings(options, options.new)
     is_same = old.config.resolve() == new.config.resolve()
     if options.old is not None and is_same:
-        raise ConfigError.at(options.old, "cannot be compared with itself. Pass the old file")
+        raise ConfigError.at(options.old, "cannot be compared with itself. Pass the previous version of the file first")
     if options.old is not None or (exists(old.config) and not is_same):
         found, _ = await _manifest_of(old)
         return found

@@ -295,8 +295,8 @@ class Http(Model):
     url: Template
     """Absolute, or relative to the connection's `base_url`: `/repos/{owner}/issues{?page}`."""
     query: Annotated[dict[str, RequestField], Use.SECRET] = {}
-    """Query parameters, added to those of `url`. Lists and objects need a mapping, which can set their style:
-    `ids: {value: "{{ ids }}", explode: true}`."""
+    """Query parameters, added to those of `url`. Lists and objects are sent as JSON, unless a mapping sets
+    their style: `ids: {value: "{{ ids }}", explode: true}`."""
     headers: Annotated[dict[str, RequestField], Use.SECRET] = {}
     """Header fields."""
     cookies: Annotated[dict[str, RequestField], Use.SECRET] = {}

@@ -101,7 +101,7 @@ def _word_or_schema(value: Json) -> str | dict[str, Json]:
     if isinstance(value, dict):
         schema: dict[str, Json] = interpolated_schema(value)
         return schema
-    raise PydanticCustomError("input_property", "expected a type such as string or integer?, or a JSON Schema")
+    raise PydanticCustomError("input_property", "expected a type, such as `string` or `integer?`, or a JSON Schema")
 
 
 InputProperty = Annotated[

@@ -260,9 +260,9 @@ class Limits(Model):
     sampling: SamplingLimits | None = None
     """Limits on requests of tools to the client's model."""
     sessions: WrittenTotal = defaults_of(Quota, in_all=10_000)
-    """Concurrent sessions. Default of `per_caller`: half of `in_all`, but at least 100."""
+    """Concurrent sessions. Default of `per_caller`: half of `in_all`, or 100 if that is more, up to `in_all`."""
     streams: WrittenTotal = defaults_of(Quota, in_all=10_000)
-    """Concurrent open streams. Default of `per_caller`: half of `in_all`, but at least 100."""
+    """Concurrent open streams. Default of `per_caller`: half of `in_all`, or 100 if that is more, up to `in_all`."""
     connections: WrittenTotal = defaults_of(Quota)
     """Concurrent connections of each HTTP listener. Default of `per_caller`: half of `in_all` for each address, or all
     of `in_all` for loopback addresses, or if `trusted_proxies` is set. Default of `in_all`: three quarters of the free

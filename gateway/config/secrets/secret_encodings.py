@@ -112,7 +112,7 @@ def _in_base64(secret: str) -> Iterator[str]:
 
 
 def _lines_in_base64(secret: str) -> Iterator[str]:
-    """Yield the lines of wrapped base64, because progress and logs show single lines."""
+    """Yield the lines of the secret's base64 encoding, wrapped at the usual widths. Logs can contain a single line."""
     encoded = base64.b64encode(_bytes(secret)).decode("ascii")
     for width in _LINE_WIDTHS:
         if width < len(encoded) <= width * _MAX_LINES:

@@ -183,7 +183,7 @@ class _Walk:
 
     def listing(self, *, at_most: int) -> Listing:
         # Find one file more than `at_most`, to know whether the listing is complete.
-        files = list(islice(self._files(), at_most + 1))
+        files = list(islice(self._files(), min(at_most, _MAX_ENTRIES) + 1))
         return Listing(
             files=tuple(sorted(files[:at_most], key=lambda file: file.path)),
             is_cut=len(files) > at_most or self._entries_left == 0,

@@ -256,5 +256,7 @@ def _compile_forwarded(names: Sequence[str], scope: Scope) -> tuple[str, ...]:
         if not TOKEN.fullmatch(name) or name == "*":  # `*` is a token, but wildcards are not supported
             scope.at(index).problems.error(f"`{name}` is not a valid header name")
         elif name.lower() in CREDENTIALS | FRAMING:
-            scope.at(index).problems.error(f"`{name}` is addressed to this daemon and cannot be forwarded")
+            scope.at(index).problems.error(
+                f"`{name}` cannot be forwarded: it is a credential for this daemon, or belongs to one connection"
+            )
     return tuple(names)

@@ -1,4 +1,4 @@
-"""Keeps a read-only and a read-write connection pool for each database while a catalog uses the database.
+"""Keeps a connection pool per database and access mode while a catalog uses the database.
 
 The sessions are in the `module` of each dialect. This module also classifies connection errors.
 """

@@ -203,7 +203,7 @@ class FilePlaces(msgspec.Struct, frozen=True):
     schema: JsonObject
     """The schema as written, with `type: file`."""
     rules: Mapping[int, FileRule | None]
-    """Maps the `id()` of each subschema with `type: file` to its rule, and the `id()` of its parents to None."""
+    """Maps the `id()` of each subschema with `type: file` to its rule, and those that contain one to None."""
 
     def replaced(
         self, value: Json, replace: Replace, path: DocumentPath = (), *, schema: JsonObject | None = None

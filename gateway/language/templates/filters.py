@@ -331,4 +331,4 @@ TESTS: Final[Mapping[str, tuple[Function, str]]] = {
     "true": (lambda value: value is True, "exactly true"),
     "undefined": (lambda value: value is ABSENT, "missing"),
 }
-"""Maps each test to a function and a description. The function takes a value, which can be ABSENT, and an argument."""
+"""Maps each test to a function and a description. The function takes a value or ABSENT, and any argument."""

@@ -53,7 +53,7 @@ def identity_files(tls: Tls, problems: Problems) -> tuple[Path, Path]:
 
 
 def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
-    """Load the certificate and the key of a listener, and report their problems.
+    """Load the certificate and the key of a listener. Report an error for the first check that fails.
 
     1. Both files are readable.
     2. The certificate is valid PEM.

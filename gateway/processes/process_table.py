@@ -19,13 +19,13 @@ MARKER: Final = "MCP_GATEWAY_CALL"
 ORPHAN: Final = 0
 """The key in `Families` of processes whose call has ended."""
 _UNKNOWN: Final = -1
-"""The key in `Families` of processes that could belong to several calls."""
+"""The key in `Families` of processes that could belong to several calls, or that are being started."""
 Families = Mapping[int, set[int]]
 """Maps the process id of a call's main process (leader) to the ids of the call's living children."""
 
 _ROUNDS: Final = 8
 """The maximum number of scans per `look`. Processes that fork and exit in a loop must not keep the daemon busy."""
-_STARTING_SECONDS: Final = 1.0
+_STARTING_SECONDS: Final = 0.5
 """The maximum time that execve(2) of a child takes."""
 _UNCLAIMED_SECONDS: Final = 1.0
 """How long a zombie of unknown origin is kept, in case other code of this process waits for the zombie."""

@@ -210,7 +210,8 @@ class CommandCompletion(Model):
     python: Python | None = None
     """A function that returns the values."""
     files: str | None = None
-    """A glob. The values are the paths of matching files, relative to the part before the first wildcard."""
+    """A glob. The values are the paths of matching files, relative to the last directory
+    before the first wildcard."""
     sql: SqlCompletion | None = None
     """A query whose first column contains the values. `:value` is the text typed so far, as in `command`."""
 

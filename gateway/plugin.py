@@ -270,10 +270,10 @@ class _Facts(Protocol):
         """
 
     def notify_changed(self, kind: ListKind) -> None:
-        """Notify all clients that a list has changed. Reloads, `enable` and `disable` also notify clients.
+        """Notify all clients that the list of this kind has changed. `enable`, `disable` and reloads do so themselves.
 
         Raises:
-            ToolError: There is no such kind.
+            ToolError: `kind` is unknown.
         """
 
     def resource_updated(self, uri: str) -> None:

@@ -221,7 +221,7 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Enable or disable a primitive according to the store, or else according to `what`."""
+        """Enable or disable a primitive as recorded in the store. Without a record, apply `what`."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 

@@ -104,7 +104,7 @@ _EXPECTED: Final = "expected key=text, key:=json or key@=file"
 def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = False) -> tuple[str | None, list[str]]:
     """Return CONFIG and the remaining words. CONFIG is None with a `url`, or if the first word is not a path.
 
-    With `needs_name`, a first word that is a directory is treated as the name if no other word can be the name.
+    If `needs_name` is set and no other word can be the name, the first word is the name, even if it is a directory.
     """
     if url is not None or not words:
         return None, list(words)

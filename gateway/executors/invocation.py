@@ -59,7 +59,7 @@ class InvokedCall(Protocol):
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:
-        """Queues a notification for the client. Can be called after the end of the call. None without a session."""
+        """A function that queues a notification for the client, also after the call. None if there is no session."""
 
 
 class Invocation(Protocol):

@@ -43,7 +43,7 @@ class Authorization(Protocol):
 
     @property
     def summary(self) -> str:
-        """A description of the method that contains no secrets."""
+        """A description of the authorization, without any secrets."""
 
     @property
     def is_per_caller(self) -> bool:

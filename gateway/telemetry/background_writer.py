@@ -29,14 +29,14 @@ class BackgroundWriter:
         """Create the writer.
 
         Args:
-            write_lines: Writes all lines, in the thread. A line counts as written when the next line is requested.
-                The function raises OSError if the last line must be retried.
+            write_lines: Called in the thread with an iterator over the lines. A line counts as written once the next
+                one is taken. Raises OSError if the most recent line must be retried.
             name: The name of the thread.
             max_bytes: The limit of the queue. A larger line is accepted while the queue is empty.
             on_drop: Creates the line that reports the number of dropped lines.
             retry_seconds: The delay after a failed write.
             gather_seconds: The time to wait for more lines, because waking the thread takes longer than writing a line.
-            on_end: Called in the thread before the thread ends, while unwritten lines are still queued.
+            on_end: Called in the thread just before it ends. Unwritten lines are still in the queue.
         """
         self.written = 0
         self.dropped = 0

@@ -23,7 +23,7 @@ class SourceMap(Protocol):
         """
 
     def directory(self, path: DocumentPath) -> Path:
-        """Return the directory to which relative paths in the node refer."""
+        """Return the directory against which relative paths in the node are resolved."""
 
 
 class Problems:

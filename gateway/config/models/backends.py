@@ -304,7 +304,7 @@ class Http(Model):
     json_: Annotated[Json, Use.SECRET] = Field(None, alias="json")
     """A JSON body. An item that is a single expression keeps its type."""
     form: Annotated[dict[str, FormValue] | None, Use.SECRET] = None
-    """A form body. A list of scalars repeats its field, and a mapping becomes `field[name]`. Other lists are numbered."""
+    """A form body. A list of scalars repeats its field. A mapping becomes `field[name]`. Other lists are numbered."""
     form_styles: dict[str, FieldStyle] = {}
     """Serialization styles for fields of `form`, instead of repeated fields and brackets: `ids: {explode: false}`."""
     multipart: Annotated[dict[str, MultipartField] | None, Use.SECRET] = None

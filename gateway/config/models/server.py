@@ -189,7 +189,7 @@ class Listen(Model):
 
 
 class SamplingLimits(Model):
-    """Limits on requests of tools to the client's model."""
+    """Limits on the requests that tools send to the client's model."""
 
     per_call: PositiveCount | None = None
     """Requests per call."""
@@ -258,7 +258,7 @@ class Limits(Model):
     """Number of calls that can wait for `concurrency`. Further calls are rejected; with 0, immediately. Default 64 per
     caller, 1024 in total."""
     sampling: SamplingLimits | None = None
-    """Limits on requests of tools to the client's model."""
+    """Limits on the requests that tools send to the client's model."""
     sessions: WrittenTotal = defaults_of(Quota, in_all=10_000)
     """Concurrent sessions. Default of `per_caller`: half of `in_all`, or 100 if that is more, up to `in_all`."""
     streams: WrittenTotal = defaults_of(Quota, in_all=10_000)

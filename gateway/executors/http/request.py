@@ -34,7 +34,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     is_bound: bool = False
 
     def value(self, arguments: JsonObject) -> Json:
-        """Return the value as JSON if the field has a style, otherwise as text. An absent value is ABSENT."""
+        """Return the value as JSON if the field has a style, otherwise as text. Return ABSENT without a value."""
         if self.style is not None:
             return self.template.value(arguments)
         text = self.template.render_element(arguments)

@@ -111,7 +111,7 @@ def compile_select(source: str, scope: Scope) -> ParsedResult | None:
 
 
 def _reason(error: JMESPathError) -> str:
-    """Return the message of jmespath without the expression."""
+    """Return jmespath's error message without the expression."""
     if isinstance(error, IncompleteExpressionError):
         return "it is incomplete"
     reason = getattr(error, "message", None) or str(error).partition("\n")[0].partition(": Parse error")[0]

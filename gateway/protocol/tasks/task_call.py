@@ -351,7 +351,7 @@ def _ttl_ms(rules: TaskRules, call: Call) -> int:
 
 
 async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
-    """Return a task or the result of the call. Return None if tasks are unavailable but not required.
+    """Return a task or the result of the call. Return None if the tool needs no task and tasks are unavailable.
 
     Raises:
         RpcError: a required task cannot be created, or the tool raised the error.

@@ -288,7 +288,8 @@ class EventStore:
 
         Args:
             quota: The quota that all sessions share.
-            sends_priming_event: True since 2025-11-25. Older clients fail on events without data.
+            sends_priming_event: Whether to send priming events, as in revision 2025-11-25 and later. Clients of older
+                revisions fail on events without data.
             process: Identifies this run of the process.
             nonce: Identifies the session.
             copies: Copies the events for other replicas.

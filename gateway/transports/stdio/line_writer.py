@@ -101,7 +101,7 @@ class LineWriter:
             self._queue_for_thread(data)
 
     def _write_what_fits(self, data: bytes) -> int:
-        """Write at most PIPE_BUF bytes, which do not block a ready pipe (pipe(7)). Return the number of bytes."""
+        """Write up to PIPE_BUF bytes, because such a write does not block (pipe(7)). Return the number written."""
         if len(data) > select.PIPE_BUF:
             return 0
         try:

@@ -236,9 +236,9 @@ class Authenticator:
         for gone in self._signing_keys.keys() - sources.values():
             # Close in the background, so that a reload does not wait for a fetch.
             self._closing.begin(self._signing_keys.pop(gone).close(), name="issuer left")
-        self._tokens = {issuer: self._tokens_of(entry, issuer, sources[issuer]) for issuer, entry in entries.items()}
+        self._tokens = {issuer: self._make_tokens(entry, issuer, sources[issuer]) for issuer, entry in entries.items()}
 
-    def _tokens_of(self, oauth: OAuth, issuer: str, source: tuple[str, str | None]) -> AccessTokens:
+    def _make_tokens(self, oauth: OAuth, issuer: str, source: tuple[str, str | None]) -> AccessTokens:
         if source not in self._signing_keys:
             self._signing_keys[source] = JwksCache(issuer=issuer, keys_url=oauth.jwks_url, fetch=self._fetch)
         keys = self._signing_keys[source]

@@ -21,6 +21,8 @@ log: Final = structlog.get_logger(__name__)
 MAX_WAITING_BYTES: Final = 16 * 2**20
 """The maximum number of bytes queued for writing. Further events are not copied."""
 _KIND: Final = "stream asked for"
+_CLOSE_SECONDS: Final = 5.0
+"""The maximum time for writing pending events when the daemon stops."""
 _POLL_SECONDS: Final = 5.0
 """The interval in seconds at which to ask the original replica whether more events will follow."""
 _FRAME: Final = b"f"
@@ -65,8 +67,9 @@ class EventCopies:
     async def close(self) -> None:
         """Wait until pending events are written, unless the store is unavailable."""
         if self._writer is not None:
-            if self._replica.store.is_unavailable:
-                self._writer.cancel()
+            if not self._replica.store.is_unavailable:
+                await asyncio.wait([self._writer], timeout=_CLOSE_SECONDS)  # the store can fail during the wait
+            self._writer.cancel()
             await asyncio.gather(self._writer, return_exceptions=True)
 
     def answer(self, abort_connection: Callable[[str, int], bool]) -> None:

@@ -133,7 +133,7 @@ def _github_claims(status: int, body: bytes) -> JsonObject:
         return {}
     document = _json(body, "GitHub") if status == 200 else None
     if not isinstance(document, dict) or not isinstance(user := document.get("user"), dict) or "id" not in user:
-        raise FetchError(f"GitHub responded with status {status} and without a user")
+        raise FetchError(f"GitHub responded with status {status}" + ", but without a user" * (status == 200))
     scopes, app = strings_of(document.get("scopes")), document.get("app")
     return {
         "active": True,

@@ -23,7 +23,7 @@ _MAX_DOUBLINGS: Final = 16
 _RENEW_SECONDS: Final = 600.0
 AVERAGE_INTERVAL_SECONDS: Final = 15.0
 SPARE_FETCHES: Final = 2
-"""Number of further fetches that the rate limit allows in a burst. An issuer can rotate its keys right after a fetch."""
+"""Number of further fetches in a burst, because an issuer can rotate its keys right after a fetch."""
 MAX_WAIT_SECONDS: Final = 5.0
 _MAX_PAUSE_SECONDS: Final = 120.0
 

@@ -188,13 +188,13 @@ def fingerprint(digests: Iterable[bytes]) -> str:
 def definition_digest(definition: JsonObject) -> bytes:
     """Digest a definition as clients see it.
 
-    The size and time of a file are left out, because a changed file is not a change of the list.
+    The size and time of a file are left out, because editing a file is not a change of the list.
     """
     return hashlib.sha256(exact_json.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def content_digest(definition: JsonObject, content: str) -> bytes:
-    """Digest a definition and its content, so that changed content changes the list."""
+    """Return a digest of a definition and its content, for lists that change with the content of their entries."""
     return hashlib.sha256(definition_digest(definition) + content.encode()).digest()
 
 

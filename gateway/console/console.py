@@ -1,7 +1,7 @@
-"""The routes of the console, which the admin API mounts, with their access rules and the sign-in.
+"""Routes of the console, their access rules, and sign-in. The admin API mounts the routes.
 
-Without `auth`, a URL can contain the token that the daemon logs. The console exchanges the token for a cookie and
-removes the token from the URL. With `auth`, no credential in a URL is accepted.
+Without `auth`, the daemon logs a sign-in token, which users pass in the URL. The console exchanges the token for a
+cookie and removes it from the URL. With `auth`, credentials in URLs are rejected.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

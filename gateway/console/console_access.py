@@ -123,9 +123,9 @@ class ConsoleAccess:
         return has_credential and (not self.authenticator.is_open or self._has_token(raw))
 
     async def identify(self, request: HttpRequest) -> Identity | AuthError | HttpError:
-        """Return the identity of a request with its current scopes, or an error.
+        """Return the identity of a request with its current scopes, or an error with one of these statuses.
 
-        1. A credential in a header must be valid (400, 401, or 429 after too many failures without `auth`).
+        1. A credential in a header must be valid (400 or 401). Without `auth`, too many failures return 429.
         2. A request without such a header needs a valid cookie (401).
         3. A request with a cookie must come from the console's page (403).
         4. `permitted` must accept the identity (401, 403).

@@ -272,7 +272,7 @@ RequestField = Annotated[
 
 
 class HttpPages(Model):
-    """Fetches the following pages of a list and joins the lists, up to the size limit of the output."""
+    """Follows pagination: fetches the remaining pages and joins their items, up to `max` pages and the output's limit."""
 
     next: NotEmpty
     """`link` for the URL in the `Link` header with `rel="next"`, or a JMESPath expression that selects the URL of the

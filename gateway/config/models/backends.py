@@ -272,7 +272,7 @@ RequestField = Annotated[
 
 
 class HttpPages(Model):
-    """Follows pagination: fetches the remaining pages and joins their items, up to `max` pages and the output's limit."""
+    """Follows pagination: fetches the remaining pages and joins their items, up to `max` pages and the size limit."""
 
     next: NotEmpty
     """`link` for the URL in the `Link` header with `rel="next"`, or a JMESPath expression that selects the URL of the

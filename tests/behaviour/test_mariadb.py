@@ -279,7 +279,7 @@ async def test_error_for_a_wrong_password_does_not_contain_it(mariadb: Mariadb, 
 )
 async def test_tls_checks_the_certificate(mariadb: Mariadb, tmp_path: Path, option: str, reason: str) -> None:
     tools: dict[str, Any] = {
-        "cipher": {"timeout": "5s", "sql": {"query": "SHOW SESSION STATUS LIKE 'Ssl_version'", "single": True}}
+        "cipher": {"timeout": "60s", "sql": {"query": "SHOW SESSION STATUS LIKE 'Ssl_version'", "single": True}}
     }
     key = mariadb.directory / "key.pem"
     url = f"{mariadb.url}&{option.format(certificate=mariadb.certificate, key=key)}"

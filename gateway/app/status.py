@@ -10,10 +10,10 @@ from gateway.app.parts import Core
 from gateway.app.task_report import task_counts
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.search_tools import OWN_NAMES
+from gateway.config.loader import Unavailable
 from gateway.config.models.definitions import Prompt, Resource, Tool
 from gateway.config.models.document import Document
 from gateway.config.models.server import Listen, Quota, Server
-from gateway.config.reading.source_map import Unavailable
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json, JsonObject
 from gateway.platform_facilities import missing_facilities
@@ -23,8 +23,8 @@ from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
-from gateway.telemetry.logs import title_of
 from gateway.telemetry.metrics import ClientKind
+from gateway.telemetry.observer import title_of
 from gateway.transports.http_server import HttpServer
 from gateway.transports.quota import ResourceQuota, WriteQuota
 from gateway.wire.revisions import Era

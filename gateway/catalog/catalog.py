@@ -26,10 +26,10 @@ from gateway.catalog.primitives import (
     definition_digest,
     fingerprint,
 )
+from gateway.config.loader import Unavailable
 from gateway.config.models.base import defaults_of
 from gateway.config.models.quantities import RateLimit
 from gateway.config.models.server import SamplingLimits, TaskLimits
-from gateway.config.reading.source_map import Unavailable
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Problem
 from gateway.executors.output.sanitizer import Sanitizer

@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.loader import LoadedConfig, load
+from gateway.config.loader import LoadedConfig, Unavailable, load
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import LISTS, Document
-from gateway.config.reading.source_map import SourceDefinition, Unavailable
+from gateway.config.reading.source_map import SourceDefinition
 from gateway.json_types import DocumentPath
 
 

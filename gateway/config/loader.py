@@ -25,13 +25,27 @@ from gateway.config.reading.interpolation import Interpolator, Variable
 from gateway.config.reading.merger import Merger
 from gateway.config.reading.nodes import Diagnostic, Place
 from gateway.config.reading.source_file import SourceFile
-from gateway.config.reading.source_map import SourceDefinition, Unavailable, WrittenSources
+from gateway.config.reading.source_map import SourceDefinition, WrittenSources
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import own_secrets
 from gateway.errors import Problem, Severity
 from gateway.json_types import DocumentPath
 
 LOCK_NAME: Final = "mcp-gateway.lock"
+
+
+class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
+    """A definition that is not served, or an operation that did not become a definition."""
+
+    kind: str
+    """Section of the file, such as `tools` or `openapi`."""
+    name: str
+    """Name of the definition, or entry and operation, such as `shop: GET /items`."""
+    reason: str
+    is_locked_out: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.name} is not available here: {self.reason}"
 
 
 class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):

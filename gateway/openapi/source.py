@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from gateway.config.definition_source import SourceEntry
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.loader import LoadedConfig
+from gateway.config.loader import LoadedConfig, Unavailable
 from gateway.config.models.backends import Connection
 from gateway.config.models.base import defaults_of
 from gateway.config.models.definition_keys import Definition, ToolAnnotations, narrowed
@@ -21,7 +21,7 @@ from gateway.config.models.document import Document
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.config.models.openapi import OpenApi
 from gateway.config.reading.source_file import content_key
-from gateway.config.reading.source_map import SourceDefinition, Unavailable
+from gateway.config.reading.source_map import SourceDefinition
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.net.address_guard import compile_policy
 from gateway.net.sender import warn_if_blocked

@@ -18,9 +18,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.telemetry.logs import title_of
 from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
-from gateway.telemetry.observer import CallFacts, CallResult, Outcome
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome, title_of
 from gateway.wire.revisions import Era
 
 Reading = float | Mapping[tuple[str, ...], float]
@@ -118,9 +117,9 @@ class CallMetrics:
     def began(self, call: CallFacts) -> None:
         kind = _COMPLETION if call.method == _COMPLETES else call.kind
         key = (kind, call.name or UNKNOWN, call.era.value)
-        if key not in self._series:
-            self._series[key] = _Series(key)
-        self._running[call.id] = self._series[key]
+        if (series := self._series.get(key)) is None:
+            series = self._series[key] = _Series(key)
+        self._running[call.id] = series
         if call.session_id is None:
             self._count_client(call)
 

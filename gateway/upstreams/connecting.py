@@ -35,7 +35,7 @@ Way = tuple[str, Era]
 
 
 @dataclass(kw_only=True, slots=True)
-class Connecting:
+class ConnectionAttempt:
     """One attempt to connect. Handshakes share a session, because a slow server can respond late to the first one."""
 
     spec: ServerSpec

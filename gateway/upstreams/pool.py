@@ -28,7 +28,7 @@ from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.upstreams.client.relayed_call import EVERYTHING, RelayedCall, allowed
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
-from gateway.upstreams.connecting import Connecting, Way
+from gateway.upstreams.connecting import ConnectionAttempt, Way
 from gateway.upstreams.failures import (
     ANSWERS,
     ConnectionLostError,
@@ -395,7 +395,7 @@ class SessionPool:
         era = None if self.config.era is None else Era(self.config.era)
         try:
             async with self._place_to_start():
-                session = await Connecting(
+                session = await ConnectionAttempt(
                     spec=self.spec,
                     listener=self._listener,
                     capabilities=self._declared(call),

@@ -21,7 +21,7 @@ MODEL: Final = '''
 class Reverse(Model):
     """Text, backwards."""
 
-    connection: Annotated[str | None, EntryOf("connections")] = None
+    connection: Annotated[str | None, EntryReference("connections")] = None
     """Name of an entry in `connections`."""
     text: Annotated[Template, Use.SECRET]
     """What to turn around."""

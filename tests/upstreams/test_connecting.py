@@ -19,7 +19,7 @@ from gateway.config.models.upstreams import Upstream
 from gateway.errors import RpcError
 from gateway.json_types import Json
 from gateway.upstreams.client.http_link import HttpLink
-from gateway.upstreams.connecting import Connecting
+from gateway.upstreams.connecting import ConnectionAttempt
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.pool import CircuitBreaker, SessionPool
 from gateway.upstreams.server_spec import ServerSpec
@@ -348,7 +348,7 @@ async def test_error_of_the_known_way_is_reported() -> None:
     server = LegacyServer(refused={"initialize": lambda: web.Response(status=500, text="the disk is full")})
     async with http_endpoint(server.application, "/mcp") as endpoint:
         spec = ServerSpec(links={"http": lambda: HttpLink(endpoint)})
-        connecting = Connecting(spec=spec, listener=IgnoringListener(), capabilities={})
+        connecting = ConnectionAttempt(spec=spec, listener=IgnoringListener(), capabilities={})
         with pytest.raises(UpstreamError, match="the disk is full"):
             await connecting.connect(era=None, known=("http", Era.LEGACY), seconds=SECONDS)
     assert server.asked["server/discover"] == 1

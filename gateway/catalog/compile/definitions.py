@@ -33,12 +33,11 @@ from gateway.catalog.primitives import (
 )
 from gateway.catalog.skill_snapshot import MAX_BYTES, SkillSnapshot, key_of
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.loader import LoadedConfig
+from gateway.config.loader import LoadedConfig, Unavailable
 from gateway.config.models import definitions as models
 from gateway.config.models.base import entries_named_by
 from gateway.config.models.definition_keys import Definition, Requires
 from gateway.config.models.document import SKILL_FILE
-from gateway.config.reading.source_map import Unavailable
 from gateway.config.secrets.redactor import Redactor
 from gateway.control_characters import visible_path
 from gateway.executors.files.executor import FileReader, ServedFile, ServedFiles

@@ -1,1 +1,1 @@
-"""MCP clients that commands use: one in this process, and one for servers at a URL."""
+"""Clients of a gateway that commands use: MCP in this process or at a URL, and the admin API of a running daemon."""

@@ -14,7 +14,7 @@ from gateway.config.models.base import (
     ONE_OR_MANY,
     SOME_DISTINCT,
     Count,
-    EntryOf,
+    EntryReference,
     Flag,
     Items,
     Model,
@@ -288,7 +288,7 @@ _BODIES: Final[tuple[BodyKind, ...]] = ("json_", "form", "multipart", "body")
 class Http(Model):
     """An HTTP request. `url` is an RFC 6570 template; all other templates are Jinja."""
 
-    connection: Annotated[str | None, EntryOf("connections")] = None
+    connection: Annotated[str | None, EntryReference("connections")] = None
     """Name of an entry in `connections`."""
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] | None = None
     """HTTP method. Default GET, or POST if there is a body."""
@@ -361,7 +361,7 @@ class Http(Model):
 class SqlCompletion(Model):
     """A read-only query whose first column contains the suggested values for an argument."""
 
-    database: Annotated[str, EntryOf("databases")]
+    database: Annotated[str, EntryReference("databases")]
     """Name of an entry in `databases`."""
     query: Annotated[Annotated[list[str], Field(min_length=1), ONE_OR_MANY] | None, Use.PLAIN] = None
     """Statements, run in one transaction. Inputs are bound: `SELECT * FROM orders WHERE id = :id AND status IN

@@ -317,7 +317,7 @@ SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 ScopeToken = Annotated[str, matching(SCOPE.pattern, "a scope such as ops.read")]
 
 
-class EntryOf(msgspec.Struct, frozen=True):
+class EntryReference(msgspec.Struct, frozen=True):
     """Marks a field that names an entry of `section`, such as `connection`.
 
     A change of an entry also changes the versions and lock digests of the definitions that refer to the entry. An
@@ -367,5 +367,5 @@ def _naming_fields(model: type[Model]) -> tuple[tuple[str, str], ...]:
         (name, mark.section)
         for name, field in model.model_fields.items()
         for mark in field.metadata
-        if isinstance(mark, EntryOf)
+        if isinstance(mark, EntryReference)
     )

@@ -47,20 +47,6 @@ class SourceDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that determines the definition, as JSON. The lock file pins a digest of this value."""
 
 
-class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition that is not served, or an operation that did not become a definition."""
-
-    kind: str
-    """Section of the file, such as `tools` or `openapi`."""
-    name: str
-    """Name of the definition, or entry and operation, such as `shop: GET /items`."""
-    reason: str
-    is_locked_out: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.kind}.{self.name} is not available here: {self.reason}"
-
-
 class WrittenSources:
     def __init__(
         self,

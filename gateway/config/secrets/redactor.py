@@ -3,7 +3,7 @@
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Final
 
@@ -39,14 +39,15 @@ class SubstringSearch:
             _group([needle for needle in self.all if len(needle) < _LONG]),
         ]
 
-    def found(self, data: bytes) -> list[bytes]:
-        """Return the strings that occur in `data`, longest first."""
-        found = []
+    def found(self, data: bytes) -> Iterator[bytes]:
+        """Yield the strings that occur in `data`, longest first."""
         for needles, step, samples in self._groups:
             starts = range(0, len(data) - _SAMPLE + 1, step)
             if samples is None or not samples.isdisjoint(data[at : at + _SAMPLE] for at in starts):
-                found += [needle for needle in needles if needle in data]
-        return found
+                yield from (needle for needle in needles if needle in data)
+
+    def is_in(self, data: bytes) -> bool:
+        return next(self.found(data), None) is not None
 
 
 def _group(needles: Sequence[bytes]) -> tuple[Sequence[bytes], int, set[bytes] | None]:
@@ -117,7 +118,7 @@ class Redactor:
             return text
         for form in self._verbatim.found(data):
             data = data.replace(form, _MASK_BYTES)
-        if encoded := self._canonical.found(canonical(data)):
+        if encoded := list(self._canonical.found(canonical(data))):
             data = covered(data, encoded, _MASK_BYTES)
         return data.decode(errors="surrogatepass")
 
@@ -134,7 +135,7 @@ class Redactor:
             return False
         # Without escapes, a text that contains a verbatim form also contains its canonical form.
         is_plain = self._are_canonical and not (b"\\" in data or b"%" in data or b"&" in data)
-        return bool((not is_plain and self._verbatim.found(data)) or self._canonical.found(canonical(data)))
+        return (not is_plain and self._verbatim.is_in(data)) or self._canonical.is_in(canonical(data))
 
     def strictly(self, text: str) -> str:
         """Mask secrets, including short ones that are whole words, in a message that quotes the configuration file."""
@@ -169,7 +170,7 @@ class Redactor:
             data = orjson.dumps(value)
         except TypeError:  # lone surrogate, number of more than 64 bits, mapping that is not a dict
             return True
-        return bool(self._in_json.found(data) or self._canonical.found(canonical(data)))
+        return self._in_json.is_in(data) or self._canonical.is_in(canonical(data))
 
     def _masked(self, value: Json) -> Json:
         if isinstance(value, str):

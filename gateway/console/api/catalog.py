@@ -13,7 +13,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Skill, Tool
 from gateway.catalog.skill_snapshot import key_of
-from gateway.config.reading.source_map import Unavailable
+from gateway.config.loader import Unavailable
 from gateway.config.secrets.literal_secrets import masked_document
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.api.config import ConfigApi
@@ -51,7 +51,7 @@ _TOO_LONG: Final = HttpError(status=400, message=f"`q` must have at most {_MAX_S
 _NO_ENTRY: Final = HttpError(status=404, message="Unknown entry")
 
 
-class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     served: Candidate
     """The served configuration, whose catalog includes definitions that plugins have disabled."""
     current: Catalog
@@ -60,7 +60,7 @@ class CatalogSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The identity of the caller. Its scopes determine which definitions the caller can use."""
 
 
-class CatalogEntry(msgspec.Struct, frozen=True, kw_only=True):
+class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     key: str
     facts: dict[str, Json]
@@ -130,8 +130,8 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         }
         return json_response(self.redactor.json(answer), request)
 
-    def _snapshot(self, request: HttpRequest) -> CatalogSnapshot:
-        return CatalogSnapshot(
+    def _snapshot(self, request: HttpRequest) -> _Snapshot:
+        return _Snapshot(
             served=self.pipeline.served,
             current=self.pipeline.store.current,
             upstreams={name: server.status() for name, server in self.upstreams.servers.items()},
@@ -139,7 +139,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _found(snapshot: CatalogSnapshot, kind: str, name: str) -> CatalogEntry | None:
+def _found(snapshot: _Snapshot, kind: str, name: str) -> _Entry | None:
     """Return the entry with this name or URI. A matching URI takes precedence over a matching name."""
     named = [
         each
@@ -149,7 +149,7 @@ def _found(snapshot: CatalogSnapshot, kind: str, name: str) -> CatalogEntry | No
     return next((each for each in named if each.facts.get("uri") == name), named[0] if named else None)
 
 
-def _fits(entry: CatalogEntry, query: Mapping[str, str]) -> bool:
+def _fits(entry: _Entry, query: Mapping[str, str]) -> bool:
     facts = entry.facts
     words = query.get("q", "").casefold().split()
     text = " ".join(str(facts.get(name, "")) for name in ("name", "uri", "title", "description")).casefold()
@@ -162,7 +162,7 @@ def _fits(entry: CatalogEntry, query: Mapping[str, str]) -> bool:
     )
 
 
-def _definitions(entry: CatalogEntry) -> dict[str, Json]:
+def _definitions(entry: _Entry) -> dict[str, Json]:
     if entry.primitive is None:
         return {}
     cut, definition = _CUT[entry.kind], entry.primitive.definition
@@ -183,13 +183,13 @@ def _limits(primitive: Primitive) -> dict[str, Json]:
     return limits
 
 
-def _written(entry: CatalogEntry, snapshot: CatalogSnapshot) -> JsonObject:
+def _written(entry: _Entry, snapshot: _Snapshot) -> JsonObject:
     section = getattr(snapshot.served.document, _SECTIONS[entry.kind], None)
     definition = section.get(entry.key) if isinstance(section, Mapping) else None
     return {} if definition is None else masked_document(definition)
 
 
-def _entries(snapshot: CatalogSnapshot) -> Iterator[CatalogEntry]:
+def _entries(snapshot: _Snapshot) -> Iterator[_Entry]:
     """Yield the primitives in list order, then the skills, then the definitions left out of the catalog."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
     for primitive in snapshot.served.catalog.primitives():
@@ -212,7 +212,7 @@ def _kind_of(primitive: Primitive) -> str:
             return "resource"
 
 
-def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool) -> CatalogEntry:
+def _entry(primitive: Primitive, snapshot: _Snapshot, *, is_enabled: bool) -> _Entry:
     kind, definition = _kind_of(primitive), primitive.definition
     place = _SECTIONS[kind], primitive.name
     origin = snapshot.served.places.origins.get(place)
@@ -239,10 +239,10 @@ def _entry(primitive: Primitive, snapshot: CatalogSnapshot, *, is_enabled: bool)
     if upstream is not None:
         facts |= {"backend": "upstream", "upstream": upstream}
     facts["source"] = facts["source"] or snapshot.served.places.source_of(_entry_of(primitive, snapshot))
-    return CatalogEntry(kind=kind, key=primitive.name, facts=facts, primitive=primitive)
+    return _Entry(kind=kind, key=primitive.name, facts=facts, primitive=primitive)
 
 
-def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str]:
+def _entry_of(primitive: Primitive, snapshot: _Snapshot) -> tuple[str, str]:
     """Return the section and name of the tool or skill that generated the resource `primitive`."""
     if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
         return "tools", primitive.definition["name"]
@@ -250,23 +250,23 @@ def _entry_of(primitive: Primitive, snapshot: CatalogSnapshot) -> tuple[str, str
     return "skills", str(next((each.index for each in found), ""))
 
 
-def _skill(skill: Skill, uri: str, snapshot: CatalogSnapshot) -> CatalogEntry:
+def _skill(skill: Skill, uri: str, snapshot: _Snapshot) -> _Entry:
     facts = _bare("skill", skill.name, snapshot, ("skills", str(skill.index)))
     facts |= {"uri": uri, "backend": _FILES, "offered": True}
     if (description := skill.entry["frontmatter"].get("description")) is not None:
         facts["description"] = description
-    return CatalogEntry(kind="skill", key=skill.name, facts=facts)
+    return _Entry(kind="skill", key=skill.name, facts=facts)
 
 
-def _unavailable(absent: Unavailable, snapshot: CatalogSnapshot) -> CatalogEntry:
+def _unavailable(absent: Unavailable, snapshot: _Snapshot) -> _Entry:
     kind = _KIND_OF_SECTION[absent.kind]
     facts = {**_bare(kind, absent.name, snapshot, (absent.kind, absent.name)), "reason": absent.reason}
     # OpenAPI operations and skills have no definition that names a backend, so derive the backend from the section.
     facts["backend"] = facts["backend"] or ("http" if absent.kind == "openapi" else _FILES)
-    return CatalogEntry(kind=kind, key=absent.name, facts=facts)
+    return _Entry(kind=kind, key=absent.name, facts=facts)
 
 
-def _bare(kind: str, name: str, snapshot: CatalogSnapshot, place: Place) -> dict[str, Json]:
+def _bare(kind: str, name: str, snapshot: _Snapshot, place: Place) -> dict[str, Json]:
     """Return the entry of an unavailable definition. Available definitions use the same values as defaults."""
     definitions = getattr(snapshot.served.document, place[0], None)
     definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
@@ -292,7 +292,7 @@ def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
     )
 
 
-def _problem_of(upstream: str | None, snapshot: CatalogSnapshot) -> str | None:
+def _problem_of(upstream: str | None, snapshot: _Snapshot) -> str | None:
     """Return the error of an unreachable upstream, or None. Its last known definitions stay in the catalog."""
     reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
     return None if reason is None else f"its upstream {upstream} is down: {reason}"

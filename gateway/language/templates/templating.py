@@ -134,24 +134,17 @@ def compile_text(source: str, scope: Scope) -> TextTemplate:
 
 def _compiled(body: list[nodes.Node], names: Bindings, place: str) -> TextTemplate:
     _check_files(body, names)
-    match body:
-        case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
-            single, named = compile_expression_node(only, names), input_named_by(only, names)
-            return TextTemplate(
-                place=place,
-                run=writing(single, is_value=not is_from_file(only)),
-                single=single,
-                input=named,
-                shape=EXPRESSION,
-            )
-        case _:
-            parts = chain.from_iterable(each.nodes if isinstance(each, nodes.Output) else [each] for each in body)
-            shape = "".join(part.data if isinstance(part, nodes.TemplateData) else EXPRESSION for part in parts)
-            return TextTemplate(place=place, run=compile_statements(body, names), shape=shape)
+    if (only := _only_expression(body)) is not None:
+        single, named = compile_expression_node(only, names), input_named_by(only, names)
+        run = writing(single, is_value=not is_from_file(only))
+        return TextTemplate(place=place, run=run, single=single, input=named, shape=EXPRESSION)
+    parts = chain.from_iterable(each.nodes if isinstance(each, nodes.Output) else [each] for each in body)
+    shape = "".join(part.data if isinstance(part, nodes.TemplateData) else EXPRESSION for part in parts)
+    return TextTemplate(place=place, run=compile_statements(body, names), shape=shape)
 
 
 def _check_files(body: list[nodes.Node], names: Bindings) -> None:
-    if not names.scope.inputs.has_files or (names.scope.takes_files and _is_one_expression(body)):
+    if not names.scope.inputs.has_files or (names.scope.takes_files and _only_expression(body) is not None):
         return
     for output in nodes.Template(body).find_all(nodes.Output):
         for each in output.nodes:
@@ -161,12 +154,13 @@ def _check_files(body: list[nodes.Node], names: Bindings) -> None:
                 names.error(f"`{name}` is a file, which cannot be part of a text; use {members}")
 
 
-def _is_one_expression(body: list[nodes.Node]) -> bool:
+def _only_expression(body: list[nodes.Node]) -> nodes.Expr | None:
+    """Return the expression of a text that consists of a single expression, or None for other texts."""
     match body:
-        case [nodes.Output(nodes=[nodes.Expr() as only])]:
-            return not isinstance(only, nodes.TemplateData)
+        case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
+            return only
         case _:
-            return False
+            return None
 
 
 def compile_condition(source: str, scope: Scope) -> Condition:

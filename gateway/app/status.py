@@ -23,8 +23,8 @@ from gateway.protocol.session import Session
 from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
+from gateway.telemetry.logs import title_of
 from gateway.telemetry.metrics import ClientKind
-from gateway.telemetry.observer import title_of
 from gateway.transports.http_server import HttpServer
 from gateway.transports.quota import ResourceQuota, WriteQuota
 from gateway.wire.revisions import Era

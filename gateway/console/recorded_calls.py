@@ -17,8 +17,8 @@ from gateway.console.event_feed import EventFeed
 from gateway.console.responses import number_of
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
-from gateway.telemetry.logs import CALL
-from gateway.telemetry.observer import CallFacts, CallResult, title_of
+from gateway.telemetry.logs import CALL, title_of
+from gateway.telemetry.observer import CallFacts, CallResult
 from gateway.wire import jsonrpc
 
 MAX_LISTED: Final = 2000

@@ -18,7 +18,7 @@ from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.health import Health
-from gateway.telemetry.observer import title_of
+from gateway.telemetry.logs import title_of
 from gateway.transports.errors import HttpError
 from gateway.transports.http_server import HttpServer
 from gateway.transports.quota import ResourceQuota

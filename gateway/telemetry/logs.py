@@ -23,9 +23,9 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 
 from gateway.config.settings import LogFormat, LogLevel
 from gateway.control_characters import visible
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.telemetry.background_writer import BackgroundWriter, write_all
-from gateway.telemetry.observer import CallFacts, CallResult, Outcome, title_of
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 
 log: Final = structlog.get_logger(__name__)
 
@@ -36,6 +36,7 @@ _PACKAGES: Final = frozenset(
 Mask = Callable[[str], str]
 """A function that masks the secrets in text. It is called for each event, because a reload can change the secrets."""
 
+_MAX_TITLE: Final = 60
 MAX_QUEUED_BYTES: Final = 2**20
 SHUTDOWN_GRACE_SECONDS: Final = 1.0
 """The maximum time to wait at exit until queued lines are written."""
@@ -320,3 +321,9 @@ class AccessLog:
             client=title_of(call.terms.client_info),
             principal=call.caller.principal,
         )
+
+
+def title_of(client_info: JsonObject) -> str:
+    """Return the client's name and version in at most `_MAX_TITLE` characters, or `unnamed`."""
+    found = (client_info.get("name"), client_info.get("version"))
+    return " ".join(each for each in found if isinstance(each, str) and each)[:_MAX_TITLE] or "unnamed"

@@ -18,8 +18,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from gateway.telemetry.logs import title_of
 from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
-from gateway.telemetry.observer import CallFacts, CallResult, Outcome, title_of
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from gateway.wire.revisions import Era
 
 Reading = float | Mapping[tuple[str, ...], float]

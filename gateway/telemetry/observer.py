@@ -6,7 +6,7 @@ when a call starts and ends, and cannot change the call. Observers do not depend
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 import orjson
@@ -17,8 +17,6 @@ from gateway.json_types import JsonObject
 from gateway.telemetry.trace import TraceContext
 from gateway.wire.jsonrpc import RequestId
 from gateway.wire.revisions import Era
-
-_MAX_TITLE: Final = 60
 
 
 class Outcome(StrEnum):
@@ -177,9 +175,3 @@ class InteractionObserver(Protocol):
 
     def confirmed(self, call: CallFacts, answer: str) -> None:
         """Called with the result of `confirm:`: accept, decline, cancel, or `unasked` if no question was sent."""
-
-
-def title_of(client_info: JsonObject) -> str:
-    """Return the client's name and version in at most 60 characters, or `unnamed`."""
-    found = (client_info.get("name"), client_info.get("version"))
-    return " ".join(each for each in found if isinstance(each, str) and each)[:_MAX_TITLE] or "unnamed"

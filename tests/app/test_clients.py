@@ -13,8 +13,8 @@ from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
+from gateway.telemetry.logs import title_of
 from gateway.telemetry.metrics import RECENT_SECONDS, CallMetrics
-from gateway.telemetry.observer import title_of
 from gateway.transports.memory import MemoryClient
 from tests.protocol.peers import serve_folder
 

@@ -18,7 +18,8 @@ from gateway.config.diagnostics.render import render
 from gateway.errors import Problem
 from gateway.json_types import Json, JsonObject, empty
 from gateway.reload.planning import Change
-from gateway.telemetry.observer import CallFacts, CallResult, Outcome, title_of
+from gateway.telemetry.logs import title_of
+from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 
 Line = list[tuple[str, str]]
 """Pairs of a text and a style. A style is empty or one of the names in `gateway.cli.console`."""

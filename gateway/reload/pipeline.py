@@ -302,7 +302,7 @@ _NEVER: Final = 2**31 - 1
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Limit garbage collection to young objects. If the process uses `gc.freeze`, also freeze the loaded objects.
+    """Limit garbage collection to young objects, and then exclude the loaded objects from garbage collection.
 
     Ten thousand tools are about a million objects, and each full collection would stop all threads for a second.
     Reference counting frees loaded objects, because only plugin types contain cycles.
@@ -316,8 +316,7 @@ def gc_paused() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-        if gc.get_freeze_count():
-            gc.freeze()
+        gc.freeze()
 
 
 def _fixed(section: Listen | Limits) -> Model:

@@ -216,10 +216,10 @@ class Gateway:
 
     def _announce_console(self) -> None:
         app = self.app
-        own_url = None if app.http is None else app.http.own_url
-        if app.console is None or own_url is None or (self._worker and self._worker.number):
+        admin_url = None if app.http is None else app.http.admin_url
+        if app.console is None or admin_url is None or (self._worker and self._worker.number):
             return
-        base_url = app.core.pipeline.first.listen.public_url or own_url
+        base_url = app.core.pipeline.first.listen.public_url or admin_url
         self.console_link = app.console.link(base_url.rstrip("/"))
         log.info("console", url=self.console_link)
 

@@ -1,4 +1,4 @@
-"""Handles all messages. The dispatcher detects the era of a message, reads the current catalog, and runs the method."""
+"""Handles all MCP messages: detects the era of each message, selects the catalog, and runs the method."""
 
 import asyncio
 import time

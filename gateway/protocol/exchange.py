@@ -68,7 +68,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rate_limit_key(self) -> str:
-        """Identifies the caller in limits. An IPv6 /64 counts as one anonymous caller, because customers get a /64."""
+        """Identifies the caller in limits. An IPv6 /64 is one anonymous caller, because providers assign whole /64s."""
         return self.identity.subject_key or f"anonymous@{network_of(self.address)}"
 
 
@@ -120,6 +120,6 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The HTTP status, which is not used if a stream has already started."""
     retry_after: int | None = None
     missing_scopes: frozenset[str] = frozenset()
-    """The required scopes, if the caller lacks one of these scopes (RFC 6750 §3.1)."""
+    """The scopes that the request requires, if the caller lacks any of these scopes (RFC 6750 §3.1)."""
     session: Session | None = None
     """The session that `initialize` has opened."""

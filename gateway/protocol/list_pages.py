@@ -77,7 +77,7 @@ class ListPages:
         return page
 
     def _offset(self, name: str, catalog: Catalog, cursor: Json) -> int:
-        """Return the index of the page's first entry. Search for the last sent entry if an upstream list changed."""
+        """Return the index of the page's first entry, which follows the last entry of the previous page."""
         wanted = LISTS[name]
         offset, last = self.cursors.redeem(cursor, _list_name(name, catalog), catalog.file_fingerprints[wanted.kind])
         hinted = next(islice(wanted.entries(catalog), offset - 1, None), None)

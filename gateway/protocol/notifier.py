@@ -1,4 +1,4 @@
-"""Notifies clients of changed lists and resources, if the client has access to them."""
+"""Notifies clients of changes to the lists and resources that the clients can access."""
 
 import asyncio
 from collections import defaultdict
@@ -58,7 +58,7 @@ class Subscription(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     view: str | None
     outbox: Outbox
     sent_task_stamps: dict[str, tuple[int, float]] = msgspec.field(default_factory=dict)
-    """By task id: the version and update time of the newest state that was queued."""
+    """The version and update time of the newest queued state, by task id."""
 
     def tell_task(self, task: Task, state: JsonObject) -> None:
         """Queue the state of a task (a `DetailedTask`), and replace an older queued state of the task."""
@@ -84,7 +84,7 @@ Subscriber = Subscription | Session
 
 class ReplicaAgreement(Protocol):
     def holds_announcements(self) -> bool:
-        """Return whether announcements must wait for a later call of `ChangeNotifier.announce_held`."""
+        """Return whether to delay announcements until `ChangeNotifier.announce_held` is called."""
 
     async def wait(self) -> None:
         """Wait briefly until all replicas serve the same lists as this replica."""
@@ -156,7 +156,7 @@ class ChangeNotifier:
                 _announce(kind, [session])
 
     def known_fingerprints(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
-        """Return the fingerprints of the lists that the client has. Use `before` if a list's notification is queued."""
+        """Return the list fingerprints that the client knows: `before` for lists with a queued change notification."""
         catalog = self._store.current
         if session.view is not None and session.view not in catalog.views:
             return dict(before)  # a reload has removed the view, so the session is about to end

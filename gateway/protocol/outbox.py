@@ -24,7 +24,7 @@ class NotificationCounters:
 
 
 class Outbox:
-    """A bounded queue of notifications for one client. Of several readers, only the newest receives messages.
+    """A bounded queue of notifications for one client. If there are several readers, only the newest receives messages.
 
     2025-11-25 basic/transports, "Multiple Connections": each message is sent on one stream only. Queued messages with
     the same key are merged.
@@ -42,7 +42,7 @@ class Outbox:
         self.counters = counters
 
     def put(self, key: str, message: JsonObject, *, is_state: bool = False) -> bool:
-        """Queue a message, or return False if the queue is full. `is_state` replaces the queued message of `key`."""
+        """Queue a message unless its key is queued. `is_state` replaces the queued message. Return False if full."""
         if key not in self.messages and len(self.messages) >= MAX_MESSAGES:
             if self.counters is not None:
                 self.counters.dropped[message["method"]] += 1
@@ -64,7 +64,7 @@ class Outbox:
         return OutboxReader(self)
 
     async def send_each(self, send: Callable[[bytes], Awaitable[object]]) -> None:
-        """Send queued messages until the outbox is closed. While there is a newer reader, send nothing."""
+        """Send queued messages until the outbox is closed. Pause while there is a newer reader."""
         with self.reader() as reader:
             while (message := await reader.get()) is not None:
                 await send(jsonrpc.encode(message))

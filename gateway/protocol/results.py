@@ -37,7 +37,7 @@ _IN_MODERN: Final[Mapping[int, int]] = {
     ErrorCode.RESOURCE_NOT_FOUND: ErrorCode.INVALID_PARAMS,
     ErrorCode.URL_ELICITATION_REQUIRED: ErrorCode.INTERNAL_ERROR,
 }
-"""Replacements for codes that 2026-07-28 has removed, but that upstream servers and plugins may still use."""
+"""Replacements for error codes that 2026-07-28 has removed, but that upstream servers and plugins can still use."""
 
 _OF_MODERN: Final = frozenset(
     {ErrorCode.HEADER_MISMATCH, ErrorCode.MISSING_CLIENT_CAPABILITY, ErrorCode.UNSUPPORTED_PROTOCOL_VERSION}

@@ -44,7 +44,7 @@ def server_card(server_info: JsonObject, endpoint: PublicEndpoint, *, name: str)
 
 
 def ai_catalog(cards: Iterable[tuple[str, str]]) -> JsonObject:
-    """Return a catalog of server cards, given as pairs of a qualified name and a URL."""
+    """Return a catalog of server cards. Each card is a pair of a qualified name and a URL."""
     entries: list[Json] = [{"identifier": _identifier(name), "type": CARD_TYPE, "url": url} for name, url in cards]
     return {"specVersion": "1.0", "entries": entries}
 
@@ -69,7 +69,7 @@ def remotes(endpoint: PublicEndpoint) -> list[dict[str, Json]]:
 
 
 def qualified_name(name: str, urls: Iterable[str | None]) -> str | None:
-    """Return `name` with a namespace. Derive a missing namespace from the first usable URL, or return None."""
+    """Return `name` with a namespace, if necessary from the first usable URL. Return None without a usable URL."""
     if _QUALIFIED.fullmatch(name):
         return name
     namespace = next(filter(None, (_namespace(url) for url in urls if url)), None)

@@ -243,7 +243,7 @@ class ReloadPipeline:
         self.served = candidate
         self.store.swap(candidate.catalog)
         if self.tls is not None and candidate.identity is not None:
-            self.tls.show(candidate.identity)
+            self.tls.use(candidate.identity)
         if not candidate.keeps_earlier:  # Kept definitions can use plugin code that nothing else uses.
             self._unload_plugins()
         self._follow(candidate.document)

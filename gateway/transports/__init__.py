@@ -1,1 +1,1 @@
-"""Transports: read and write the bytes of MCP messages. `gateway.protocol` interprets the messages."""
+"""Sends and receives MCP messages over HTTP, stdio and memory. `gateway.protocol` handles the messages."""

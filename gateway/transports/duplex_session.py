@@ -24,9 +24,7 @@ log: Final = structlog.get_logger(__name__)
 SHUTDOWN_GRACE_SECONDS: Final = 2.0
 
 Write = Callable[[bytes], Awaitable[bool]]
-"""Function that writes one encoded message, or does nothing if the client has disconnected. Returns False if the
-message was dropped because too many bytes are queued for the client.
-"""
+"""Writes one encoded message. Returns False if the message was dropped because the client reads too slowly."""
 
 _UNREAD: Final = RpcError(
     ErrorCode.INTERNAL_ERROR, "The response was dropped: too many response bytes are waiting to be read (limits.unread)"
@@ -35,7 +33,7 @@ _ANSWERED: Final = (Request, Batch)
 
 
 class DuplexSession:
-    """Handles the messages of one client. Processing starts in order, even if the client reads no responses."""
+    """Handles the messages of one client. Requests start in order of arrival and then run concurrently."""
 
     def __init__(
         self,
@@ -56,11 +54,12 @@ class DuplexSession:
         self.one_is_done: Final = asyncio.Event()
         self.answered = 0
 
-    async def take(self, message: Received, caller: Caller | None = None) -> None:
+    async def handle(self, message: Received, caller: Caller | None = None) -> None:
         """Handle a message.
 
-        Requests run in the background. `take` returns after it has handled a notification, a response or the first
-        `initialize`, because later messages depend on them. `caller` replaces the session's caller for this message.
+        Requests run in the background. All other messages, and the first `initialize`, are handled before this method
+        returns, because later messages depend on their effects. `caller` overrides the session's caller for this
+        message.
         """
         exchange = self._exchange if caller is None else replace(self._exchange, caller=caller)
         opens = self.session is None and isinstance(message, Request) and message.method == "initialize"
@@ -76,7 +75,7 @@ class DuplexSession:
             self._dispatcher.notifier.session_opened(reply.session)
             sending = reply.session.outbox.send_each(self._write_message)
             self._outbox = asyncio.get_running_loop().create_task(sending, name="outbox")
-        # `take` must not wait for the client to read.
+        # `handle` must not wait for the client to read.
         if reply.body is not None:
             self._run(self._write(reply, message))
 

@@ -1,4 +1,4 @@
-"""HTTP errors that are returned instead of raised. `response.refuse` builds their responses."""
+"""Errors of the HTTP transports. Functions return these errors instead of raising them."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -13,7 +13,7 @@ class HttpError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RETRY: Final = {"Retry-After": "30"}
-"""The headers of errors that an exhausted quota causes."""
+"""Headers of a response that asks the client to retry later."""
 MAX_IN_FLIGHT: Final = 256
 """The maximum number of concurrent requests per session."""
 BUSY: Final = HttpError(status=503, message=f"{MAX_IN_FLIGHT} requests of this session are in flight", headers=RETRY)
@@ -21,4 +21,4 @@ NOT_ACCEPTABLE: Final = HttpError(status=406, message="Accept must allow applica
 NO_STREAM_ACCEPTED: Final = HttpError(status=406, message="Accept must allow text/event-stream")
 DRAINING: Final = HttpError(status=503, message="The server is shutting down", headers={"Connection": "close"})
 OPENERS: Final = frozenset({"subscriptions/listen", "initialize"})
-"""The methods that open a session or a subscription. Their requests are rejected during shutdown."""
+"""The methods that open a session or a subscription. Requests with these methods are rejected during shutdown."""

@@ -168,7 +168,7 @@ class HttpServer:
         stack.push_async_callback(listener.close)
         # Port 0 has been replaced by the actual port.
         self._main = listener
-        self._authenticator.set_audiences(own_urls(self._listen, self._main.address))
+        self._authenticator.set_audiences(token_audiences(self._listen, self._main.address))
         if self._pages is not None:
             self._pages.listen_at(next(_bases(self._listen, self._main.address)))
         # Enter the sessions last, so that they close first and cancelled calls respond before connections close.
@@ -188,7 +188,7 @@ class HttpServer:
         return f"{_scheme(self._tls)}://{_authority(self._main.address)}{self._listen.path}"
 
     @property
-    def own_url(self) -> str | None:
+    def admin_url(self) -> str | None:
         """The base URL of the admin API on this machine, or None until the API's listener is open."""
         if self._main is None or self._admin_url is not None:
             return self._admin_url
@@ -339,10 +339,11 @@ def _with_and_without_slash(path: str) -> tuple[str, ...]:
     return (bare, f"{bare}/") if bare else ("/",)
 
 
-def own_urls(listen: Listen, address: Address) -> Iterator[str]:
+def token_audiences(listen: Listen, address: Address) -> Iterator[str]:
     """Yield the endpoint URLs that clients can request access tokens for (RFC 8707 §2).
 
-    The URLs start with `public_url` or the listener's address. A loopback or wildcard address adds loopback names.
+    The URLs start with `public_url`, or with the listener's address. If the address is loopback or a wildcard, the URLs
+    of `localhost`, `127.0.0.1` and `::1` are added.
     """
     for path in (listen.path, *([SSE_PATH] if listen.sse else [])):
         for base in _bases(listen, address):

@@ -33,7 +33,7 @@ SSE_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"
 
 _ID_BYTES: Final = 24
-"""A session id has 192 bits, because the id is the only credential of anonymous callers."""
+"""A session id has 192 random bits, because the id is the only credential of anonymous callers."""
 _UNKNOWN: Final = HttpError(status=404, message=f"The session does not exist. Open {SSE_PATH} to start a new one")
 _KIND: Final = "http+sse message"
 _GONE: Final = HttpError(status=404, message="The replica that held this session's stream is gone. Open a new stream")
@@ -142,7 +142,7 @@ class HttpSse:
             return request.refuse(_only("POST"))
         session_id = request.raw.query.get("session_id", "")
         client = self._client_of(session_id, request.caller)
-        holder = self._holder_of(session_id)
+        holder = self._replica_of(session_id)
         if client is None and holder is None:
             return request.refuse(_UNKNOWN)
         # The session is checked before this, because bodies are only read for callers with a session.
@@ -163,11 +163,11 @@ class HttpSse:
 
     async def _take(self, message: Message, client: _Client, session_id: str, caller: Caller) -> HttpError | None:
         if (refusal := self._refusal_of(message, client, session_id)) is None:
-            await client.channel.take(message, caller)
+            await client.channel.handle(message, caller)
         return refusal
 
-    def _holder_of(self, session_id: str) -> str | None:
-        """Return the name of the other replica that a session id contains, or None if the session belongs here."""
+    def _replica_of(self, session_id: str) -> str | None:
+        """Return the replica whose name the session id contains, or None if the session belongs to this process."""
         # Check the name, because clients can invent ids and the name becomes part of a key in the store.
         name, dot, _ = session_id.partition(".")
         if self._replica is None or not (dot and name.isalnum() and name.isascii()):
@@ -179,7 +179,7 @@ class HttpSse:
         mailbox: Mailbox, holder: str, session_id: str, message: bytes, caller: Caller
     ) -> HttpError | None:
         """Forward a message to the replica that holds the session. Return an error if the message is rejected."""
-        passed_on = StreamMessage(
+        forwarded = StreamMessage(
             session_id=session_id,
             message=message,
             identity=caller.identity,
@@ -187,7 +187,7 @@ class HttpSse:
             address=caller.address,
         )
         try:
-            reply = await mailbox.ask(holder, _KIND, msgspec.msgpack.encode(passed_on))
+            reply = await mailbox.ask(holder, _KIND, msgspec.msgpack.encode(forwarded))
             if reply is not None:
                 return _REFUSALS.decode(reply)
             return _SILENT if await mailbox.is_there(holder) else _GONE
@@ -195,19 +195,19 @@ class HttpSse:
             return HttpError(status=503, message=error.message, headers=RETRY)
 
     async def _receive(self, body: bytes) -> bytes:
-        return msgspec.msgpack.encode(await self._take_passed_on(_MESSAGES.decode(body)))
+        return msgspec.msgpack.encode(await self._handle_forwarded(_MESSAGES.decode(body)))
 
-    async def _take_passed_on(self, passed_on: StreamMessage) -> HttpError | None:
-        """Handle a message that another replica forwarded. Use the headers and token of the request for the stream."""
-        caller = passed_on.caller
-        client = self._client_of(passed_on.session_id, caller)
+    async def _handle_forwarded(self, forwarded: StreamMessage) -> HttpError | None:
+        """Handle a forwarded message. The caller's headers and token come from the request that opened the stream."""
+        caller = forwarded.caller
+        client = self._client_of(forwarded.session_id, caller)
         if client is None:
             return _UNKNOWN
-        message = self._dispatcher.decode(passed_on.message)
+        message = self._dispatcher.decode(forwarded.message)
         if isinstance(message, InvalidMessageError):
             return HttpError(status=400, message=message.message)
         own = replace(client.caller, identity=caller.identity, address=caller.address)
-        return await self._take(message, client, passed_on.session_id, own)
+        return await self._take(message, client, forwarded.session_id, own)
 
     def _client_of(self, session_id: str, caller: Caller) -> _Client | None:
         client = self._clients.get(session_id)

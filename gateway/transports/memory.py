@@ -1,4 +1,4 @@
-"""The in-memory transport: a modern client in the same process, for the command line and tests."""
+"""The in-memory transport: a client in the same process, for the command line and tests."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count

@@ -24,30 +24,27 @@ from gateway.transports.errors import RETRY, HttpError
 log: Final = structlog.get_logger(__name__)
 
 EXEMPT_BYTES: Final = 64 * 1024
-"""Unread bytes per connection that quotas do not count, because connection buffers already limit them: aiohttp's writer
-checks the transport every 64 KiB, and waits while it holds more than its high-water mark (asyncio: 64 KiB).
-"""
+"""Unread bytes per connection that quotas ignore: aiohttp buffers up to 64 KiB before it waits for the client."""
 WRITE_TIMEOUT_SECONDS: Final = 30.0
 """The timeout of a write to a slow reader."""
 _REMEMBERED_REFUSALS: Final = 100
-_SMALL: Final = 100
-"""If the total is smaller, one caller can use all of it. Otherwise, each caller can use at least this number."""
-_ANSWER_SECONDS: Final = 5.0
+_MIN_PER_CALLER: Final = 100
+"""By default, one caller can use half of the total, but at least this number (or the total, if smaller)."""
+_STORE_TIMEOUT_SECONDS: Final = 5.0
 """The timeout of a request to the shared store."""
-_SHARE_OF_DESCRIPTORS: Final = 0.75
-"""The fraction of free descriptors for inbound connections. Files and child processes need descriptors too."""
+_DESCRIPTOR_FRACTION: Final = 0.75
+"""The fraction of free file descriptors for inbound connections. Files and child processes need descriptors too."""
 _RESERVED: Final = 24
-"""The minimum number of descriptors kept for other uses."""
+"""The minimum number of free file descriptors that inbound connections leave for other uses."""
 _UNKNOWN: Final = 32
-"""The assumed number of open descriptors, if the system does not report it."""
+"""The number of open descriptors to assume if `/dev/fd` cannot be read."""
 _MAX_CONNECTIONS: Final = 65_536
 _FEW_CONNECTIONS: Final = 1000
-_MOST_OF_OPERATORS: Final = 32
-"""The maximum number of connections to the admin listener."""
+_MAX_ADMIN_CONNECTIONS: Final = 32
 
 
 class Usage:
-    """Counts the amounts in use, in total and by caller. An empty caller has no limit per caller."""
+    """Counts the amounts in use, in total and by caller. The caller `""` has no limit per caller."""
 
     def __init__(self, *, per_caller: int, in_all: int) -> None:
         self.per_caller: Final = per_caller
@@ -68,7 +65,7 @@ class Usage:
         return self._sum > 0 and self._sum + amount > self.in_all
 
     def is_exhausted_for(self, caller: str, amount: int = 1) -> bool:
-        """Return whether this amount exceeds the caller's remaining limit. It does not if the caller uses nothing."""
+        """Return whether this amount exceeds the caller's limit. If the caller uses nothing, any amount is allowed."""
         used = self._used[caller] if caller else 0
         return used > 0 and used + amount > self.per_caller
 
@@ -89,12 +86,12 @@ class ResourceQuota(Usage):
     """Limits the number of sessions, streams or connections by refusing new ones."""
 
     def __init__(self, shares: Quota, *, noun: str, default: int, is_configured: bool = False) -> None:
-        """`noun` is the quota's key under `limits`, and `default` is the total if the key is not set.
+        """`noun` is the quota's key under `limits`. `default` is the total if the configuration sets none.
 
-        A configured quota (`is_configured`) applies to all replicas together, and the default to each process.
+        A configured quota (`is_configured`) applies to all replicas together. A default quota applies to each process.
         """
         in_all = shares.in_all or default
-        super().__init__(per_caller=shares.per_caller or max(in_all // 2, min(in_all, _SMALL)), in_all=in_all)
+        super().__init__(per_caller=shares.per_caller or max(in_all // 2, min(in_all, _MIN_PER_CALLER)), in_all=in_all)
         self.has_default_share: Final = shares.per_caller is None
         """Whether the configuration does not set a limit per caller."""
         self.is_configured: Final = is_configured
@@ -113,7 +110,7 @@ class ResourceQuota(Usage):
         return self.refusal(caller, is_callers=True) if self.is_exhausted_for(caller) else None
 
     def refusal(self, caller: str, *, is_callers: bool = False) -> HttpError:
-        """Record a refusal, and return an error that names the caller's limit (`is_callers`) or the total."""
+        """Record a refusal, and return an error that names the limit: per caller (`is_callers`) or in total."""
         self.refused += 1
         self.refusals.append((time.time(), caller))
         reason = f"All {self.in_all} {self._noun} are in use (limits.{self._noun})"
@@ -149,7 +146,7 @@ class ResourceQuota(Usage):
         taken: list[FairSemaphore] = []
         try:
             for semaphore, most in self._semaphores(caller):
-                deadline = asyncio.get_running_loop().time() + _ANSWER_SECONDS
+                deadline = asyncio.get_running_loop().time() + _STORE_TIMEOUT_SECONDS
                 await semaphore.acquire((most, 0), caller=caller, deadline=deadline, name=self._noun)
                 taken.append(semaphore)
         # Release everything, even if cancelled.
@@ -168,7 +165,7 @@ class ResourceQuota(Usage):
             semaphore.release()
 
     def _semaphores(self, caller: str) -> list[tuple[FairSemaphore, int]]:
-        """Return the caller's semaphore, then the semaphore of the total, each with its limit."""
+        """Return the semaphores for the caller and for the total, each with its limit."""
         if self._shared is None:
             return []
         callers, total = self._shared
@@ -180,9 +177,9 @@ class WriteQuota(Usage):
     """Limits the response bytes that are waiting to be written or have not been read by the client.
 
     The quota protects against clients that request large responses on many connections without reading them. When the
-    quota is exhausted, responses wait. If as many bytes are already waiting, responses are refused. A response that is
-    larger than the whole quota is written when no other response is counted. Small responses and events are exempt,
-    because connection buffers and the write timeout already limit them.
+    quota is exhausted, responses wait. If the waiting responses would also exceed the quota, further responses are
+    refused. A response that is larger than the whole quota is written when no other response is counted. Small
+    responses and events are exempt, because connection buffers and the write timeout already limit them.
     """
 
     def __init__(self, shares: SizeShares | None = None) -> None:
@@ -235,7 +232,7 @@ class WriteQuota(Usage):
     def _grant(self) -> None:
         """Grant capacity to each caller's first waiting response, if the response fits.
 
-        The caller's next response waits until the task of the granted response resumes and leaves the queue.
+        The caller's next response can be granted after the first response has left the queue.
         """
         for caller, turns in self._turns.items():
             size, granted = turns[0]
@@ -275,7 +272,9 @@ def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuo
 
 
 def admin_connection_quota() -> ResourceQuota:
-    return ResourceQuota(Quota(), noun="connections", default=max(1, min(_MOST_OF_OPERATORS, _most_connections() // 4)))
+    return ResourceQuota(
+        Quota(), noun="connections", default=max(1, min(_MAX_ADMIN_CONNECTIONS, _most_connections() // 4))
+    )
 
 
 def _most_connections() -> int:
@@ -283,7 +282,7 @@ def _most_connections() -> int:
     if limit == resource.RLIM_INFINITY:
         return _MAX_CONNECTIONS
     free = limit - _open_descriptors()
-    return max(1, min(_MAX_CONNECTIONS, int(free * _SHARE_OF_DESCRIPTORS), free - _RESERVED))
+    return max(1, min(_MAX_CONNECTIONS, int(free * _DESCRIPTOR_FRACTION), free - _RESERVED))
 
 
 def _open_descriptors() -> int:

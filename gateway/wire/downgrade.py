@@ -141,7 +141,7 @@ def _with_annotations(value: dict[str, Json], revision: str) -> dict[str, Json]:
 
 
 def _with_object_properties(schema: JsonObject) -> JsonObject:
-    """Replace the schemas `true` and `false` of properties by objects, because older revisions only allow objects."""
+    """Replace boolean schemas of properties with objects, because older revisions only allow objects."""
     properties = schema.get("properties", {})
     if not any(isinstance(entry, bool) for entry in properties.values()):
         return schema

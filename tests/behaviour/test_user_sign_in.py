@@ -104,7 +104,7 @@ async def serving(folder: Path, file: dict[str, Any], *, secret_key: str = "k" *
         await gateway.start()
         served = Served(str(gateway.url), http)
         assert gateway.app.http is not None
-        served.admin = gateway.app.http.own_url or ""
+        served.admin = gateway.app.http.admin_url or ""
         yield served
 
 

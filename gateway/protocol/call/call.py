@@ -81,7 +81,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     kind: str
     """`tool`, `resource` or `prompt`, or an empty string for other requests."""
     target: Primitive | None
-    """The primitive that the request calls or completes. None for other requests, and for hidden primitives."""
+    """The tool, resource or prompt to call or complete. None for other requests and for hidden entries."""
     name: str | None
     revision: str
     terms: ClientTerms
@@ -93,7 +93,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The legacy session, or None in the modern era."""
     session_id: str | None
     is_wrapped: bool
-    """Whether the client called the tool through `call_tool`. Header fields then describe the `call_tool` request."""
+    """Whether the client called the tool through `call_tool`. The header fields then describe that outer call."""
     activity: CallActivity
     progress: ProgressReporter | None = None
     seconds_left: Callable[[], float] | None = None
@@ -125,7 +125,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def is_modern_http(self) -> bool:
-        """Whether header fields must mirror the parameters (2026-07-28 over Streamable HTTP, without `call_tool`)."""
+        """Whether headers must repeat parameters (2026-07-28 over Streamable HTTP, but not through `call_tool`)."""
         return self.session is None and self.caller.binding is Binding.STREAMABLE_HTTP and not self.is_wrapped
 
     @property
@@ -134,7 +134,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The trace context of `_meta`, or else of header fields (basic/index, "OpenTelemetry trace context")."""
+        """The trace context of `_meta`, or else of the HTTP headers (basic/index, "OpenTelemetry trace context")."""
         fields, headers = self.meta, self.caller.headers
         if TRACEPARENT not in fields and TRACEPARENT not in headers:
             return None
@@ -154,7 +154,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the requested primitive exists but is hidden from the caller."""
+        """Whether the requested tool, resource or prompt exists but is hidden from the caller."""
         if self.name is not None or not self.catalog.is_part:
             return False
         return _target(self.method, self.params, self.server.store.current)[1] is not None
@@ -184,7 +184,7 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     server: "ServerState",
     session: Session | None = None,
 ) -> Call:
-    """Create the call for a checked request. Replace a `call_tool` request by a request to the tool that it calls."""
+    """Create the call for a checked request. A call of `call_tool` becomes a call of the tool in its arguments."""
     meant = request if catalog.listed_tools is None else search_tools.unwrapped(request, catalog)
     # `call_tool` accepts arguments as JSON text, and requests of this process are not decoded, so check the depth here.
     is_unchecked = meant is not request or exchange.caller.binding is _MEMORY

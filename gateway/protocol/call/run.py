@@ -1,4 +1,4 @@
-"""Implements one run of a primitive. Executors use the run as their `Invocation`, and plugins as their `Context`."""
+"""Implements a run of a tool, resource or prompt: the `Invocation` of executors and the `Context` of plugins."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -63,31 +63,32 @@ class TaskOfRun(Protocol):
 
     @property
     def facts(self) -> Task | None:
-        """The description of the task for plugins, or None until the task is created."""
+        """The task as plugins see it, or None until the task is created."""
 
     def open_requester(self, call: Call, *, definition: str) -> InputRequester:
         """Return the object that sends the run's input requests. `definition` identifies the version of the tool."""
 
 
 class Run(msgspec.Struct, eq=False):
-    """One run of a primitive. No messages are sent after the run has ended.
+    """One run of a tool, resource or prompt. No messages are sent after the run has ended.
 
-    Entering the context counts the run against the `rate_limit`. `start` acquires the permit and sets the deadline.
-    Exiting the context releases the permit.
+    Entering the context counts the run against the `rate_limit`. `start` acquires the concurrency permit and sets the
+    deadline. Exiting the context releases the permit.
     """
 
     call: Call
     primitive: Primitive
     is_completion: bool = False
-    """Whether the run completes an argument. Such a run is not rate limited and cannot send input requests."""
+    """Whether the run suggests values for an argument. Such a run is not rate limited and cannot send input requests.
+    """
     outer: "Run | None" = None
-    """The run of the same call that started this run. The outer run holds the permits of the caller's limits."""
+    """The run that started this run, such as a tool that reads a resource. The outer run holds the caller's permits."""
     task_of_run: TaskOfRun | None = None
     arguments: JsonObject = empty()
     variables: JsonObject = empty()
     is_over: bool = False
     has_switched: bool = False
-    """Whether the run has enabled or disabled a primitive."""
+    """Whether the run has enabled or disabled a tool, resource or prompt."""
     _began: float = 0.0
     _deadline: Deadline | None = None
     _permit: ConcurrencyPermit | None = None
@@ -129,7 +130,7 @@ class Run(msgspec.Struct, eq=False):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the permit. Refund the rate limit after `AwaitingInput`, because the run will be repeated."""
+        """Release the permit. After `AwaitingInput`, also refund the rate limit, because the run will be repeated."""
         # Set this first, so that background tasks of the run send no more messages.
         self.is_over = True
         if self._step is not None:
@@ -410,7 +411,7 @@ class Run(msgspec.Struct, eq=False):
         return requester
 
     def _dropped(self, method: str) -> Awaitable[None]:
-        """Count a message that a full queue drops. Return a future that is done once all queued messages are sent."""
+        """Count a dropped message. Return the future of the last queued message, which a plugin can await."""
         self.call.server.notifier.counters.dropped[method] += 1
         return self.call.activity.queue.last
 
@@ -512,7 +513,7 @@ def check_client(primitive: Primitive, call: Call) -> None:
 async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple[Sequence[JsonObject], JsonObject]:
     """Return the contents of a resource in the format of 2026-07-28, and the `_meta` of an upstream server's result.
 
-    If a run (`outer`) reads the resource, the resource can be outside the caller's view.
+    A run that reads a resource (`outer`) can also read resources outside the caller's view.
 
     Raises:
         ResourceNotFoundError: no resource has this URI.

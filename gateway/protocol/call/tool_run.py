@@ -1,7 +1,7 @@
 """Runs a tool for a call or a task.
 
-A run counts against the rate limit, asks the user to confirm if configured, acquires a permit, and runs the tool until
-the deadline. While an input request is open, the permit is released and the deadline is paused.
+A run counts against the rate limit, asks the user to confirm if configured, acquires a concurrency permit, and runs the
+tool until the deadline. While an input request is open, the permit is released and the deadline is paused.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _DECODING: Final = "Decoding the files"
 
 
 async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
-    """Prepare the arguments of a run with `CompiledArguments.prepare`. Large files are decoded in a thread.
+    """Validate the arguments and decode the files in them, large files in a thread.
 
     Call this function before the run, so that invalid arguments use no permit and do not count against the rate limit.
 

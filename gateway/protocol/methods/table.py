@@ -43,11 +43,11 @@ class Method(msgspec.Struct, frozen=True):
     is_call: bool = False
     """Whether the method runs a backend or a plugin, so that limits count the request as a call."""
     is_list: bool = False
-    """Whether `limits.rate_limit` counts this method separately from calls."""
+    """Whether `limits.rate_limit` counts requests of this method, separately from calls."""
     is_of_tasks: bool = False
     """Whether the method requires the tasks extension."""
     refused: Callable[[OverLimitError, Call], JsonObject] = _refused
-    """A function that returns the result, or raises the error, if a limit refuses the call."""
+    """Returns the result of a call that a limit refuses, or raises the error."""
 
 
 def _list(name: str, eras: frozenset[Era] = BOTH) -> Method:
@@ -90,7 +90,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
 
 
 def check_method(method: str, era: Era, terms: ClientTerms) -> None:
-    """Raise RpcError if the era lacks the method, or the client has not declared the extension of the method."""
+    """Raise RpcError if the era does not have the method, or the client has not declared the method's extension."""
     found = METHODS.get(method)
     if found is None or era not in found.eras:
         if method == "initialize" and era is Era.LEGACY:

@@ -59,7 +59,7 @@ async def call_tool(call: Call) -> JsonObject:
 
 
 def _accepts_task(call: Call, rules: TaskRules) -> bool:
-    """Return whether a call can become a task. Raise MissingCapabilityError if a required task is unsupported."""
+    """Return whether the call can become a task. Raise MissingCapabilityError if a task is required but unsupported."""
     if declares_tasks(call.terms.capabilities, call.revision):
         return True
     if rules.is_required:

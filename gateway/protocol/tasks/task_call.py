@@ -1,8 +1,9 @@
 """Turns tool calls into tasks, and runs the tools of tasks again.
 
-A tool starts as in any call, and can send input requests. When the tool first waits, the task is stored and returned to
-the client. `after` and `ask: before` delay this, and with `after`, a call that ends earlier does not become a task. If
-the task cannot be stored, the call continues as an ordinary call. A `required` task is stored before the tool starts.
+By default, a tool starts as in any call. When the tool first waits, the call becomes a task, which is stored and
+returned to the client. `after` and `ask: before` delay this step. With `after`, a call that ends before the delay
+returns its result directly. If the task cannot be stored, the call continues as an ordinary call. A `required` task is
+stored before the tool starts.
 """
 
 import asyncio
@@ -55,7 +56,7 @@ _FIRST_STEPS: Final = 8
 """The number of event loop iterations after which an async tool has usually reached its first wait."""
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
 _OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreUnavailableError)
-"""Errors that are returned to the client instead of a task."""
+"""Errors that reject the request, so that no task is created."""
 _MAX_MESSAGE_LENGTH: Final = 1000
 
 

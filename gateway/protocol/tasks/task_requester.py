@@ -39,7 +39,7 @@ class TaskRequester(MrtrRequester):
         self._inside: Final[dict[str, InputRequest]] = {}
 
     async def close(self, error: BaseException | None) -> None:
-        """Raise AwaitingInput if an input request is open. Requests inside a task add no result to the exception."""
+        """Raise AwaitingInput if an input request is open. Inside a task, the exception contains no result."""
         await super().close(error)
         if self._inside and not isinstance(error, asyncio.CancelledError):
             raise AwaitingInput from None

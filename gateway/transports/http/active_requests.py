@@ -13,14 +13,14 @@ from gateway.access.identity import Identity
 from gateway.transports.http.request import Task
 
 Renewed = Callable[[Identity], Identity | None]
-"""Checks a caller again. Returns the caller's current identity, or None if the credential is invalid."""
+"""Checks an identity again. Returns the current identity, or None if the credential is no longer valid."""
 Admits = Callable[[str | None, Identity], bool]
-"""Function that returns whether a view exists and an identity can use it. A view of None is the whole catalog."""
+"""Returns whether an identity can use a view (a named part of the catalog). None is the whole catalog."""
 
 
 class ActiveRequests:
     def __init__(self, *, end_subscription: Callable[[Task], bool] = lambda _: False) -> None:
-        """`end_subscription` ends the subscription of a task, or returns False if the task has no subscription."""
+        """`end_subscription` ends the subscription that an asyncio task serves, or returns False if there is none."""
         self._end_subscription: Final = end_subscription
         self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}
         self._streams: Final[dict[Task, asyncio.TimerHandle | None]] = {}
@@ -47,7 +47,7 @@ class ActiveRequests:
         self._streams[task] = expiry
 
     def revalidate(self, renewed: Renewed, *, admits: Admits) -> None:
-        """End requests with an invalid credential. Also end streams if the identity changed or cannot use the view."""
+        """End requests with an invalid credential, and event streams of callers whose access has changed."""
         for task, (identity, view) in list(self._served.items()):
             # Running calls keep their original scopes, but streams would still report primitives that are now hidden.
             now = renewed(identity)

@@ -38,7 +38,7 @@ class Tasks(Protocol):
 
 
 class Workers(Protocol):
-    """The worker processes, including this one."""
+    """All worker processes, including this one."""
 
     async def status(self) -> JsonObject: ...
     async def readiness(self, own: JsonObject) -> JsonObject: ...
@@ -46,7 +46,7 @@ class Workers(Protocol):
 
 
 class BrowserConsole(Protocol):
-    """The web console. Users who are signed in can call `/-/api/…`."""
+    """The web console. Signed-in users of the console can also call the admin API below `/-/api`."""
 
     def mount(self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str]) -> None: ...
 
@@ -55,7 +55,7 @@ class BrowserConsole(Protocol):
 
 
 class BrowserPages(Protocol):
-    """Web pages that do their own authentication of users."""
+    """Web pages that authenticate their users themselves."""
 
     def mount(
         self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str], is_main: bool = True
@@ -67,7 +67,7 @@ class BrowserPages(Protocol):
 class AdminPath(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     api: str = ""
-    """The preferred path, below `/-/api`. `path` is an older alias. Empty if the endpoint only has `path`."""
+    """The path below `/-/api`, or an empty string. `path` is the older path of the same endpoint."""
     answer: Endpoint
     methods: tuple[str, ...] = _READ
     is_open: bool = False
@@ -85,7 +85,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
     config: Callable[[], Awaitable[JsonObject]]
     tasks: Tasks
     about: Callable[[str | None], JsonObject]
-    """Returns the response of `/-/api/` without its member `caller`. The argument is the main listener's base URL."""
+    """Returns the body of `/-/api/` without the member `caller`. The argument is the main listener's base URL."""
     workers: Workers | None = None
     console: BrowserConsole | None = None
 

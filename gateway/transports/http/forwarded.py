@@ -184,7 +184,7 @@ def _items(lines: Lines) -> list[str]:
 
 
 def _at(items: Sequence[str], hops: int) -> str | None:
-    """Return the item `hops` from the right. If the list is shorter, return the first: not all proxies append."""
+    """Return the item `hops` from the right, or the first item if proxies have not extended the list."""
     return items[-min(hops, len(items))] if items else None
 
 

@@ -100,7 +100,7 @@ class Guard:
         return self._takes_loopback_origins and _is_loopback_origin(normal)
 
     def cors(self, origin: str | None) -> Mapping[str, str]:
-        """Return the headers that allow pages of an allowed origin to read the response."""
+        """Return the CORS headers of a response to this origin."""
         # Fetch, "CORS protocol and HTTP caches": without `Vary`, caches could return a response for the wrong origin.
         if origin is None or not self.is_allowed_origin(origin):
             return _VARY

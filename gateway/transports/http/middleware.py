@@ -84,7 +84,7 @@ class Middleware:
         self._mask: Final = mask
 
     def public(self, endpoint: Endpoint) -> Handler:
-        """Return a handler without checks, because health probes can send any `Host` header."""
+        """Return a handler without checks, for health probes, which can send any `Host` header."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             headers = self._headers(SERVER)
@@ -111,9 +111,9 @@ class Middleware:
     ) -> Handler:
         """Return a handler that calls `endpoint` for requests that pass these checks.
 
-        1. The host and origin are allowed (see `Guard.check`). Preflights end here, because they have no credential.
+        1. The host and origin are allowed (see `Guard.check`). CORS preflights end here, without a credential.
         2. The credential is valid (see `Authenticator.identify`).
-        3. The caller has the scopes, and can use the view if the path names a view (see `_denial`).
+        3. The caller has the scopes, and can use the view if the path contains a view (see `_denial`).
 
         If `scopes` is None, callers are not authenticated.
         """
@@ -159,7 +159,7 @@ class Middleware:
         return handle
 
     def cors_public(self, endpoint: Endpoint) -> Handler:
-        """Return a handler for a public response. `Host` is checked, but pages of any origin can read the response."""
+        """Return a handler that only checks `Host`. Web pages of any origin can read the response."""
 
         async def handle(raw: web.Request) -> web.StreamResponse:
             client_endpoint = self.client_endpoint(raw)
@@ -179,7 +179,7 @@ class Middleware:
 
         1. The caller has the path's scopes (otherwise 403).
         2. The token is not limited to other views (RFC 8707, otherwise 401).
-        3. The view exists, and the caller has its scopes (otherwise 404, or 403 if the view is visible).
+        3. The view exists, and the caller has the view's scopes (otherwise 404, or 403 if the view is not hidden).
         """
         identity, name = request.identity, request.view
         if scopes and not identity.holds(scopes):
@@ -195,7 +195,7 @@ class Middleware:
         return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
 
     async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
-        """Authenticate the request to a public path, and return whether the caller has these scopes."""
+        """Authenticate a request to a public path, and return whether the caller has these scopes."""
         identity = await self._identify(request.raw)
         return isinstance(identity, Identity) and identity.holds(scopes)
 
@@ -260,6 +260,6 @@ class Middleware:
 
 
 def _origin(raw: web.Request) -> str | None:
-    """Return the `Origin` header. Repeated headers are joined (RFC 9110 §5.3) and then match no allowed origin."""
+    """Return the `Origin` header. Repeated headers are joined, so that they match no allowed origin."""
     first = raw.headers.get("Origin")
     return first if first is None else ", ".join(raw.headers.getall("Origin"))

@@ -1,4 +1,4 @@
-"""An HTTP request that passed the middleware."""
+"""The HTTP request that the middleware passes to an endpoint."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -92,7 +92,7 @@ class HttpRequest:
 
     @property
     def challenge(self) -> Challenge:
-        """The challenge for a 401 or 403 response to this request."""
+        """The `WWW-Authenticate` challenge for a 401 or 403 response."""
         if self._make_challenge is None:
             return NO_CHALLENGE
         return self._make_challenge(self.client_endpoint, self.raw.path, self.view)
@@ -124,7 +124,7 @@ class HttpRequest:
     def refuse(
         self, error: HttpError | InvalidMessageError, message: Message | None = None, *, revision: str | None = None
     ) -> web.Response:
-        """Return an error response, formatted for the revision of the message."""
+        """Return an error response in the format of the message's protocol revision."""
         return refuse(error, headers=self.response_headers, message=message, revision=revision)
 
 

@@ -35,7 +35,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     def challenge(
         self, client_endpoint: ClientEndpoint, path: str, name: str | None, *, scopes: frozenset[str]
     ) -> Challenge:
-        """Return the challenge for a path and the view `name`, with `scopes` and the scopes of the view."""
+        """Return the `WWW-Authenticate` challenge for a path, with `scopes` and the scopes of the view `name`."""
         oauth = self.authenticator.oauth
         view = None if name is None else self.find_view(name)
         if name is not None:

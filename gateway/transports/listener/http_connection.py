@@ -23,8 +23,8 @@ from gateway.transports.quota import ResourceQuota, connection_quota
 
 log: Final = structlog.get_logger(__name__)
 
-IDLE: Final = logging.getLogger("gateway.http")
-"""Hides the log of aiohttp, which has a traceback for each malformed request. `handle_error` logs internal errors."""
+AIOHTTP_LOG: Final = logging.getLogger("gateway.http")
+"""Logger for aiohttp. Its messages are hidden, because aiohttp logs a traceback for each malformed request."""
 
 _BAD_REQUEST: Final = 400
 _MAX_LINE_LENGTH: Final = 8190
@@ -34,7 +34,7 @@ _BAD_HEAD: Final = (
     f"The request head is malformed or too large (limits: {_MAX_LINE_LENGTH} bytes per line, {_MAX_FIELDS} headers)"
 )
 _LINGER_SECONDS: Final = 10.0
-"""The time to read a remaining body after the response, because closing earlier could lose the response."""
+"""The time to read the rest of a request body after an early response. Closing at once could lose the response."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _FRAMING_BYTES: Final = 65_536
 _FRAMING_PER_BYTE: Final = 8
@@ -53,7 +53,10 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     def caller_behind(self, peer: object) -> str:
-        """Return the caller that the connection counts for. Loopback has no limit by default: it can be a proxy."""
+        """Return the caller whose connections the quota counts, or an empty string for no limit per caller.
+
+        By default, loopback connections have no limit per caller, because a local proxy can open them for many clients.
+        """
         address = str(peer[0]) if isinstance(peer, tuple) else ""
         if self.quota.has_default_share and is_loopback_address(address):
             return ""
@@ -66,7 +69,7 @@ class HttpConnection(web.RequestHandler):
     def __init__(
         self, server: web.Server, connection_limits: ConnectionLimits, *, counted_for: str | None = None
     ) -> None:
-        """If the quota has already counted the connection, `counted_for` is its caller."""
+        """`counted_for` is the caller for whom the quota has already counted this connection."""
         self._linger_seconds: Final = min(_LINGER_SECONDS, connection_limits.head_seconds)
         super().__init__(
             server,
@@ -74,7 +77,7 @@ class HttpConnection(web.RequestHandler):
             keepalive_timeout=connection_limits.idle_seconds,
             lingering_time=self._linger_seconds,
             access_log=cast("logging.Logger", None),  # No access log, as in aiohttp's runner.
-            logger=IDLE,
+            logger=AIOHTTP_LOG,
             # `read_body` rejects compressed bodies, so do not let aiohttp decompress them first.
             auto_decompress=False,
             max_line_size=_MAX_LINE_LENGTH,
@@ -168,7 +171,7 @@ class HttpConnection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send a response. Add our `Server` header to errors of aiohttp's router, which would reveal the version."""
+        """Send a response. Errors of aiohttp's router get our `Server` header instead of aiohttp's version."""
         if self._ignores_input:
             resp.force_close()
         if isinstance(resp, web.HTTPException):

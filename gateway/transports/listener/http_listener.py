@@ -18,7 +18,7 @@ from aiohttp.http import RawRequestMessage
 
 from gateway.config.models.address import Address
 from gateway.errors import ConfigError, Problem
-from gateway.transports.listener.http_connection import IDLE, ConnectionLimits, HttpConnection
+from gateway.transports.listener.http_connection import AIOHTTP_LOG, ConnectionLimits, HttpConnection
 from gateway.transports.listener.server_tls import ServerTls
 
 log: Final = structlog.get_logger(__name__)
@@ -52,7 +52,7 @@ class HttpListener:
         direct: Mapping[str, Handler] = MappingProxyType({}),
     ) -> None:
         """`direct` maps frequently requested paths to handlers that are called without aiohttp's slower router."""
-        IDLE.setLevel(logging.CRITICAL)
+        AIOHTTP_LOG.setLevel(logging.CRITICAL)
         self._runner: Final = web.AppRunner(application)
         self._server: web.Server | None = None
         self._where: Final = where

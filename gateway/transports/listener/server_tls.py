@@ -35,17 +35,17 @@ class ServerTls:
     """The TLS context of a listener. The certificate can be replaced while the listener is open."""
 
     def __init__(self, identity: ServerIdentity) -> None:
-        self._shown = identity.context
+        self._current = identity.context
         self.context: Final = _new_context()
-        self.context.sni_callback = self._choose
+        self.context.sni_callback = self._select
 
-    def show(self, identity: ServerIdentity) -> None:
-        """Use this certificate from the next handshake on."""
-        self._shown = identity.context
+    def use(self, identity: ServerIdentity) -> None:
+        """Use this certificate in all later handshakes."""
+        self._current = identity.context
 
-    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """Select the current certificate. OpenSSL calls this in every handshake, even without a server name."""
-        connection.context = self._shown
+    def _select(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+        """Select the current certificate. OpenSSL calls this method in every handshake, even without a server name."""
+        connection.context = self._current
 
 
 def identity_files(tls: Tls, problems: Problems) -> tuple[Path, Path]:

@@ -44,7 +44,7 @@ def take_inherited(environ: MutableMapping[str, str] = os.environ) -> Inherited:
 
 
 def address_of(sockets: tuple[socket.socket, ...]) -> Address:
-    """Return the address that most clients can reach: preferably a wildcard address, and loopback last."""
+    """Return the address that most clients can reach: a wildcard address first, a loopback address last."""
     return max((_address(each) for each in sockets), key=lambda address: (not address.is_loopback, address.is_wildcard))
 
 

@@ -1,8 +1,8 @@
 """Copies events of resumable streams to the shared store, for clients that resume at another replica.
 
-Each session stream is copied to a Redis stream with a maximum length and an expiry, in the background. A replica that
-resumes a stream reads the copied events and waits for new ones. The replica also asks the original replica whether more
-events will follow. The original replica then closes its old connection to the client.
+Each stream of a session is copied in the background to a Redis stream, which has a maximum length and expires. A
+replica that resumes a stream reads the copied events and waits for new events. This replica also asks the original
+replica whether more events will follow. The original replica then closes its old connection to the client.
 """
 
 import asyncio
@@ -41,13 +41,13 @@ return 1
 
 
 class RemotePlace(NamedTuple):
-    """A position in a stream of another process."""
+    """A position in an event stream of another process."""
 
     process: str
     number: int
     after: int
     answers: str | int | None
-    """The id of the request whose response is sent on the stream. None for a GET stream."""
+    """The id of the request to which the stream responds. None for a GET stream."""
 
 
 class EventCopies:
@@ -73,7 +73,7 @@ class EventCopies:
             await asyncio.gather(self._writer, return_exceptions=True)
 
     def answer(self, abort_connection: Callable[[str, int], bool]) -> None:
-        """Answer replicas that resume streams of this process. `abort_connection` returns whether events follow."""
+        """Respond to replicas that resume our streams. `abort_connection` returns whether more events will follow."""
 
         async def answered(body: bytes) -> bytes:
             goes_on = abort_connection(*_QUESTIONS.decode(body))
@@ -91,7 +91,7 @@ class EventCopies:
         self._put(self._key(nonce, self._replica.name, number), f"{last}-2", _END)
 
     async def until_now(self, nonce: str, place: RemotePlace) -> list[bytes]:
-        """Return the stored events after a position in a GET stream.
+        """Return the copied events after a position in a GET stream.
 
         Raises:
             StoreUnavailableError: The store cannot be read.
@@ -101,7 +101,7 @@ class EventCopies:
         return [fields[_FRAME] for _, fields in entries if fields[_FRAME] != _END]
 
     async def until_end(self, nonce: str, place: RemotePlace) -> AsyncIterator[bytes | None]:
-        """Yield the stored and new events after a position, and finally None if the response will never arrive.
+        """Yield the copied and new events after a position. Yield None at the end if the response will never arrive.
 
         Raises:
             StoreUnavailableError: The store cannot be read.

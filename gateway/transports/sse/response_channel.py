@@ -1,8 +1,8 @@
-"""The response to one request, which becomes a stream of server-sent events (WHATWG HTML §9.2) only if necessary.
+"""The response to one request, which becomes a stream of server-sent events (WHATWG HTML §9.2) only if needed.
 
-Until something is written, an error can have an HTTP status and a result can be `application/json`, which all
-clients and proxies support. Slow readers lose their connection after a timeout. Comments keep idle streams alive,
-because proxies close silent connections.
+Until the first event, the response can still have an error status or the type `application/json`, which all clients and
+proxies support. Slow readers are disconnected after a timeout. Comments keep idle streams alive, because proxies close
+silent connections.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from gateway.wire.accept import EVENT_STREAM
 log: Final = structlog.get_logger(__name__)
 
 SOON_SECONDS: Final = 1.0
-"""The time in seconds after which a response becomes an event stream, if the client accepts one."""
+"""After this many seconds, an unfinished response becomes an event stream, if the client accepts event streams."""
 PART_BYTES: Final = 256 * 1024
 """Large events and responses are written in parts of this size."""
 _COMMENT: Final = b":\n\n"
@@ -50,7 +50,7 @@ _QUOTA_REACHED: Final = replace(
 
 
 class ResponseChannel:
-    """Writes the response to one request, either as a whole or as an event stream."""
+    """Writes the response to one request, either as one JSON document or as an event stream."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ResponseChannel:
             limits: Timeouts and the quota of unread bytes.
             headers: The response headers. The default is `request.response_headers`.
             preamble: Returns the first bytes of an event stream.
-            until_close: Whether an event stream ends with its connection (see `_UnframedResponse`).
+            until_close: Whether closing the connection ends an event stream (see `_UnframedResponse`).
         """
         self.caller: Final[Caller] = request.caller
         self._request: Final = request
@@ -98,7 +98,7 @@ class ResponseChannel:
         return self._request.accepted.event_stream
 
     def open_if_late(self) -> None:
-        """If `Accept` names event streams, open one after `SOON_SECONDS` without a response, so that proxies wait."""
+        """Open an event stream after `SOON_SECONDS` without a response, if the `Accept` header names event streams."""
         if self._request.accepted.names_event_stream:
             self._beat_in(SOON_SECONDS)
 
@@ -128,17 +128,17 @@ class ResponseChannel:
         """Do nothing, because the client cannot resume a stream without event ids."""
 
     def finish(self, reply: Reply) -> Awaitable[web.StreamResponse]:
-        """Return an awaitable that writes the response, as the stream's last event or as a whole.
+        """Return an awaitable that writes the response, as the last event of a stream or as a complete body.
 
         While an event is written, only the encoded event is kept in memory, not the reply.
 
         Raises:
             ConnectionError: The reader disconnected.
         """
-        last = reply.body if self.choose_form(reply) else None
+        last = reply.body if self.choose_format(reply) else None
         return self.end(None if last is None else encode_event(last))
 
-    def choose_form(self, reply: Reply) -> bool:
+    def choose_format(self, reply: Reply) -> bool:
         """Return True if the reply must be sent as an event. Otherwise store the reply for `end`, and return False."""
         self._is_over = True
         # Event streams have status 200, so any other status requires JSON.
@@ -150,7 +150,7 @@ class ResponseChannel:
         return False
 
     async def end(self, last: bytes | None = None) -> web.StreamResponse:
-        """Write the stored reply as a whole, or end the stream after the `last` event.
+        """Write the reply that `choose_format` has stored. Otherwise write the `last` event and end the stream.
 
         Raises:
             ConnectionError: The reader disconnected.
@@ -261,7 +261,7 @@ class _UnframedResponse(web.StreamResponse):
 async def send_reply(
     request: HttpRequest, reply: Reply, *, limits: RequestLimits, headers: Mapping[str, str]
 ) -> web.StreamResponse:
-    """Write a whole response. A large response counts towards the quota until all of it is written.
+    """Write a response with a complete body. A large body counts towards the quota until all of it is written.
 
     Raises:
         ConnectionError: The reader disconnected or was too slow.

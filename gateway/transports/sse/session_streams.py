@@ -1,7 +1,8 @@
 """The streams of a session, and their stored events for clients that resume (`Last-Event-ID`).
 
-2025-11-25 basic/transports, "Resumability and Redelivery": event ids contain the numbers of the stream and the event,
-so they are unique in the session. A stream has at most one connection, which is replaced when the client resumes.
+2025-11-25 basic/transports, "Resumability and Redelivery": event ids must be unique in the session, so an event id
+contains the numbers of the stream and the event. A stream has at most one connection. A client that resumes the stream
+replaces the connection.
 
 A session that exceeds its limit drops its oldest events, starting with finished streams. If all sessions together
 exceed the total limit, the oldest streams lose their events first.
@@ -36,13 +37,13 @@ log: Final = structlog.get_logger(__name__)
 RETRY_MS: Final = 1000
 """The default reconnection delay after `close_stream`, in milliseconds."""
 RECONNECT_MS: Final = 3000
-"""The delay in milliseconds before a client reopens a GET stream that ended. Official clients only try twice."""
+"""The delay in milliseconds before a client reopens a GET stream that ended. It is long, as clients try only twice."""
 _EVENT_ID: Final = re.compile(r"([0-9a-z]{1,32})-([0-9a-f]{1,16})-([0-9]{1,12})(?:-([A-Za-z0-9_-]{1,172}))?")
 """An event id contains the process, the numbers of stream and event, and the encoded id of the stream's request."""
 _MAX_REQUEST_ID: Final = 128
 """The maximum size of a request id in an event id, in bytes."""
 _FIRST_NUMBER_BITS: Final = 40
-"""The size of the first stream number, which is random so that event ids of other sessions are detected."""
+"""The size of a session's first stream number, which is random so that event ids of other sessions are rejected."""
 _FOREIGN: Final = HttpError(status=400, message="Last-Event-ID does not name an event of this session")
 _TOO_LARGE: Final = RpcError(
     ErrorCode.INTERNAL_ERROR, "The response was lost with the connection: it is too large to keep"
@@ -50,7 +51,7 @@ _TOO_LARGE: Final = RpcError(
 
 
 class SessionStream:
-    """Sends the events for one request, or (without `message`) the events that belong to no request.
+    """Sends the events of one request, or (without `message`) the events of a session that belong to no request.
 
     The stream of a request outlives the request's connection, because a disconnect is not a cancellation (2025-11-25
     basic/transports, "Sending Messages to the Server", 6).
@@ -90,7 +91,7 @@ class SessionStream:
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether no more events will follow unless a client resumes the stream."""
+        """Whether the stream sends no more events unless a client resumes it."""
         return self.is_over if self.answers_request else self._out is None
 
     def after(self, number: int) -> list[bytes]:
@@ -110,7 +111,7 @@ class SessionStream:
         self._store.note_forgotten(self, len(frame))
 
     def connect(self, out: ResponseChannel) -> asyncio.Future[bytes | None]:
-        """Attach a connection. When the connection must close, the future returns the last event to write, or None."""
+        """Attach a connection. When it must close, the returned future receives the last event to write, or None."""
         self._out = out
         self._ending = ending = self._store.loop.create_future()
         return ending
@@ -181,7 +182,7 @@ class SessionStream:
         """
         # Do not take the lock, which a slow reader can hold. The connection's handler writes the last event.
         self.is_over = True
-        is_event = self._out is None or self._out.choose_form(reply)
+        is_event = self._out is None or self._out.choose_format(reply)
         frame = None
         if is_event and reply.body is not None and self._has_reader:
             frame = self._framed(reply.body)
@@ -210,7 +211,7 @@ class SessionStream:
         return encode_event(data, event_id=self._event_id(number))
 
     def _event_id(self, number: int) -> bytes:
-        suffix = b"" if self._request_id is None else _carried(self._request_id)
+        suffix = b"" if self._request_id is None else _encoded_id(self._request_id)
         return b"%b-%x-%d%b" % (self._store.process.encode(), self.number, number, suffix)
 
     def _lost(self) -> bytes:
@@ -319,7 +320,7 @@ class EventStore:
         return number
 
     def find(self, event_id: str) -> Cursor | RemotePlace | HttpError | None:
-        """Return the position after an event, None if no more events are available, or an error for a foreign id."""
+        """Return the position after an event, None if no events remain, or an error for an id of another session."""
         match = _EVENT_ID.fullmatch(event_id)
         if match is not None and match[1] != self.process:
             return RemotePlace(match[1], int(match[2], 16), int(match[3]), _request_id_of(match[4]))
@@ -413,8 +414,8 @@ class EventStore:
         self._quota.add(size)
 
 
-def _carried(request_id: RequestId) -> bytes:
-    """Encode a request id for event ids, so that another process can send an error response if this process ends."""
+def _encoded_id(request_id: RequestId) -> bytes:
+    """Encode a request id for an event id. Another process needs the id to report that this process has ended."""
     written = orjson.dumps(request_id)
     return b"" if len(written) > _MAX_REQUEST_ID else b"-" + base64.urlsafe_b64encode(written).rstrip(b"=")
 

@@ -1,7 +1,7 @@
 """Reads lines from a descriptor: a pipe, a socket, a terminal or a file.
 
 The parent process can share the descriptor, so the descriptor stays blocking and is read only when readable. Files and
-/dev/null are read without polling, because epoll does not support files and kqueue does not report their end.
+/dev/null are read without polling, because epoll does not support files and kqueue does not report the end of a file.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import stat
 from typing import Final
 
 _CHUNK: Final = 64 * 1024
-_ENOUGH: Final = 256 * 1024
+_MAX_BUFFERED: Final = 256 * 1024
 """The number of buffered bytes at which reading pauses."""
 
 
@@ -31,7 +31,7 @@ class LineReader:
         """Completes when more input arrives or the input ends."""
 
     async def next(self) -> bytes | None:
-        """Return the next line, or None at the end of input. A line over the limit is cut to `limit` + 1 bytes."""
+        """Return the next line, or None at the end of input. Truncate a line over the limit to `limit` + 1 bytes."""
         while (line := self._take()) is None:
             if self._has_ended:
                 return self._last()
@@ -61,7 +61,6 @@ class LineReader:
         self._note_arrival()
 
     def _take(self) -> bytes | None:
-        """Return the next buffered line, or None if it is incomplete."""
         end = self._buffer.find(b"\n", self._scanned)
         if end < 0:
             self._scanned = len(self._buffer)
@@ -111,7 +110,7 @@ class LineReader:
             self._has_ended = True
         self._buffer += chunk
         # Further input stays in the pipe and blocks its writer.
-        if self._has_ended or len(self._buffer) > _ENOUGH:
+        if self._has_ended or len(self._buffer) > _MAX_BUFFERED:
             self._unwatch()
         self._note_arrival()
 

@@ -1,4 +1,4 @@
-"""MCP on standard input and output: one message per line, both eras in one process.
+"""MCP on standard input and output, with one message per line, for clients of all protocol revisions.
 
 The transport ends when standard input ends or standard output is closed.
 """
@@ -52,7 +52,7 @@ AFTER_INPUT_SECONDS: Final = 0.5
 """The time for calls to finish after the end of input, so that `echo … | mcp-gateway serve --stdio` works."""
 _LINES_OF_A_TURN: Final = 32
 STANDSTILL_SECONDS: Final = 1.0
-"""If the client has disconnected and reads nothing for this long, the remaining input is dropped."""
+"""If the client has closed its end and no response is written for this long, the remaining input is dropped."""
 
 
 class Stdio:
@@ -101,7 +101,7 @@ class Stdio:
         while (line := await self._reader.next()) is not None:
             # Only `_wait_for_room` waits for the client to read.
             if (message := self._message(line)) is not None:
-                await self._channel.take(message)
+                await self._channel.handle(message)
             if not self._has_room:
                 await self._wait_for_room()
             taken += 1
@@ -114,7 +114,8 @@ class Stdio:
     async def drain(self, seconds: float) -> None:
         """Wait up to `seconds` for running and new calls. Then cancel the running calls and refuse new calls.
 
-        Refused requests receive an error until the process exits, because the client does not see a connection close.
+        Refused requests receive an error until the process exits, because the client would otherwise wait for a
+        response.
         """
         self._write_timeout = seconds
         self._is_draining = True
@@ -130,7 +131,7 @@ class Stdio:
         await self._writer.close(SHUTDOWN_GRACE_SECONDS)
 
     def _message(self, line: bytes) -> Received | None:
-        """Decode a line. Return None for an empty line, and for a line that was answered with an error."""
+        """Decode a line. Return None for an empty line, or after responding to an invalid or refused message."""
         if len(line) > self._max_line:
             why = f"The line is longer than {self._max_line} bytes (listen.max_body)"
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))

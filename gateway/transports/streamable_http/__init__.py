@@ -1,1 +1,1 @@
-"""The Streamable HTTP binding, with the sessions and streams of the legacy era."""
+"""Streamable HTTP for all protocol revisions, with the sessions and streams of the revisions before 2026-07-28."""

@@ -1,4 +1,4 @@
-"""Streamable HTTP: one path for both eras (2025-03-26 … 2025-11-25 basic/transports, 2026-07-28 streamable-http).
+"""Streamable HTTP: one path for legacy revisions (2025-03-26 … 2025-11-25) and the modern revision (2026-07-28).
 
 The body and version header of a POST request determine the era. A modern request is cancelled when its connection
 closes. A legacy request belongs to its session (see `session_endpoint`).

@@ -72,7 +72,7 @@ class LiveSession:
     def note_saved(self, record: SessionRecord | None) -> None:
         self.saved = record
 
-    def take(self, change: SessionChange) -> None:
+    def apply(self, change: SessionChange) -> None:
         """Apply a change that another process has saved."""
         session, saved = self.session, self.saved or NOTHING
         session.restore(
@@ -91,7 +91,7 @@ class LiveSession:
         self.used_at = self.streams.loop.time()
 
     def spawn(self, answering: Coroutine[Json, Json, Reply], finish: Callable[[asyncio.Task[Reply]], None]) -> None:
-        """Start a task for a request, which continues when the request's connection closes. `finish` gets the task."""
+        """Run a request in a task that continues after a disconnect. `finish` is called with the finished task."""
 
         def end(task: asyncio.Task[Reply]) -> None:
             self._tasks.discard(task)

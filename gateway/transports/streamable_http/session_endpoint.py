@@ -123,7 +123,7 @@ class SessionEndpoint:
     def _open_stream(
         self, live: LiveSession, cursor: Cursor | RemotePlace | None, http: HttpRequest
     ) -> Awaitable[web.StreamResponse]:
-        """Resume or open a stream. Not a coroutine, because its frame would stay in memory as long as the stream."""
+        """Resume or open a stream. Not a coroutine, because an open stream would keep its frame in memory."""
         if isinstance(cursor, Cursor):
             return self._stream_events(live, cursor, self._channel(http))
         # Without copies, the events of other processes are lost.
@@ -181,7 +181,7 @@ class SessionEndpoint:
             response.stop()
 
     async def _answer_on(self, stream: SessionStream, message: Request | Batch, live: LiveSession) -> Reply:
-        """Run the request, and finish the stream without another iteration of the event loop."""
+        """Run a request and finish its stream in the same asyncio task, which saves an iteration of the event loop."""
         reply = await self._answer(message, stream, live)
         stream.finish(reply)
         return reply
@@ -195,8 +195,8 @@ class SessionEndpoint:
     async def _forward(self, message: Notification | Response, live: LiveSession) -> HttpError | None:
         """Forward a message that concerns other replicas. Return an error if the store is unavailable.
 
-        A response goes to the replica that is named in the request id. Root changes, and cancellations of requests that
-        do not run here, go to all replicas that hold the session.
+        A response goes to the replica whose name the request id contains. Notifications of changed roots, and
+        cancellations of requests that do not run here, go to all replicas that serve the session.
         """
         if self._replica is None:
             return None
@@ -237,7 +237,7 @@ class SessionEndpoint:
         return b""
 
     async def _resume_remote(self, live: LiveSession, place: RemotePlace, http: HttpRequest) -> web.StreamResponse:
-        """Relay another replica's stream until its response is sent. Continue a GET stream as a new stream here."""
+        """Relay another replica's stream. A request's stream ends with its response. A GET stream continues here."""
         copies, out = self._sessions.copies, self._channel(http)
         fresh: SessionStream | None = None
         live.begin_reading()

@@ -54,8 +54,8 @@ class SessionIds:
                 owner=owner_mark(session.identity.subject_key),
                 revision=session.revision,
                 capabilities=dict(capabilities),
-                client_name=_cut(session.client_info.get("name"), _MAX_NAME // most),
-                client_version=_cut(session.client_info.get("version"), _MAX_VERSION // most),
+                client_name=_truncated(session.client_info.get("name"), _MAX_NAME // most),
+                client_version=_truncated(session.client_info.get("version"), _MAX_VERSION // most),
                 view=session.view,
             )
             session.rename(self._tokens.sign(claims))
@@ -84,9 +84,9 @@ def _known(capabilities: JsonObject) -> dict[str, Json]:
     return known
 
 
-def _cut(value: Json, most: int) -> str:
-    """Truncate a text so that its JSON form has at most `most` bytes."""
-    text = value[:most] if isinstance(value, str) else ""
-    while len(orjson.dumps(text)) > most:
+def _truncated(value: Json, max_bytes: int) -> str:
+    """Truncate a text so that its JSON encoding has at most `max_bytes` bytes."""
+    text = value[:max_bytes] if isinstance(value, str) else ""
+    while len(orjson.dumps(text)) > max_bytes:
         text = text[:-1]
     return text

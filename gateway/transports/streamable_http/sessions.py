@@ -52,7 +52,7 @@ class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions:
-    """The sessions that this process serves. A session of another process is loaded when a request contains its id.
+    """The legacy sessions that this process serves. Other sessions are loaded when a request contains their id.
 
     A session's id contains the data of `initialize`. The store contains later changes of the session.
     """
@@ -173,7 +173,7 @@ class Sessions:
             return
         if live is None:
             return
-        live.take(change)
+        live.apply(change)
         if change.added or change.removed:
             self._dispatcher.notifier.watch_changed()
 
@@ -207,7 +207,7 @@ class Sessions:
                 await self._count.uncount(live.nonce)
 
     def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
-        """End sessions with an invalid credential or an inaccessible view. Call `identified` for all other sessions."""
+        """End sessions with an invalid credential or an inaccessible view. Pass all other sessions to `identified`."""
         for session_id, live in list(self._live.items()):
             identity = renewed(live.session.identity)
             if identity is None or not admits(live.session.view, identity):
@@ -313,7 +313,7 @@ class Sessions:
         return self.ttl.total_seconds() + 2 * self._slack
 
     def _record_end(self, nonce: str) -> SessionRecord:
-        """Remember that a session has ended. Return the record to store, which expires later than the session id."""
+        """Remember that a session has ended. Return the record to store, which expires after the session id does."""
         ended = SessionRecord(expires=self._clock() + self._record_seconds, is_ended=True)
         self._ended.put(nonce, ended, expires=ended.expires)
         return ended
@@ -326,7 +326,7 @@ class Sessions:
         return live.record(expires=self._clock() + self._record_seconds - live.idle_seconds, lists=lists)
 
     def _is_stale(self, live: LiveSession) -> bool:
-        """Return whether to save the session again, because its record would expire early or repeat notifications."""
+        """Return whether the stored record of a session is outdated or would expire too early."""
         saved = live.saved
         if saved is None or live.has_changed:
             return True

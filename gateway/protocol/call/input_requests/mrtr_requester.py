@@ -19,12 +19,12 @@ from gateway.wire.input_requests import InputRequest
 
 
 async def claim_answers(primitive: Primitive, call: Call) -> None:
-    """Claim the call's `requestState`, so that other replicas reject it. Call this before creating a requester."""
+    """Mark the call's `requestState` as used on all replicas. Call this before creating a requester."""
     await call.server.state_signer.claim(call.params.get("requestState"), _scope(call, definition=primitive.version))
 
 
 class MrtrRequester(InputRequester):
-    """Ends the call with `input_required` if an input request is unanswered, even if the tool catches AwaitingInput."""
+    """Sends input requests by ending the call with `input_required`, even if the tool catches AwaitingInput."""
 
     def __init__(self, call: Call, *, definition: str) -> None:
         super().__init__(call)
@@ -54,9 +54,10 @@ class MrtrRequester(InputRequester):
             raise AwaitingInput
 
     def result_with(self, questions: Mapping[str, InputRequest]) -> JsonObject:
-        """Return an `InputRequiredResult` with all open input requests and `questions`, which must be checked.
+        """Return an `InputRequiredResult` with all open input requests and `questions`.
 
-        The result contains a signed state if the retry needs one. Raise ExecutionError if the state is too large.
+        `questions` must already be checked. The result contains a signed state if the retry needs one. Raise
+        ExecutionError if the state is too large.
         """
         result: dict[str, Json] = {
             "resultType": "input_required",

@@ -72,7 +72,7 @@ class RequestStateSigner:
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:
-        """Return the verified state, or None to send the input requests again. Raise InvalidRetryError if forged."""
+        """Return the verified state, or None if the state is outdated. Raise InvalidRetryError if it is invalid."""
         content = self._current(signed, binding)
         if content is None:
             return None
@@ -82,7 +82,7 @@ class RequestStateSigner:
         return State(answers=answers, results=results)
 
     async def claim(self, signed: Json, binding: StateScope) -> None:
-        """Claim the state, so that other replicas reject it. Call this method before `open`."""
+        """Mark the state as used on all replicas. Call this method before `open`."""
         if signed is not None and self._used.shared is not None:
             content = self._current(signed, binding)
             if content is not None and content[1]:

@@ -23,7 +23,7 @@ from gateway.wire.input_requests import SAMPLE, InputRequest, check_capabilities
 T = TypeVar("T")
 
 Suspension = Callable[[], AbstractAsyncContextManager[None]]
-"""Returns a context manager that pauses a run's deadline and releases the run's permit."""
+"""Returns a context manager that pauses the run's deadline and releases the run's concurrency permit."""
 
 Where = Literal["before", "inside"]
 """Whether to send an input request before the call becomes a task, or inside the task."""
@@ -32,7 +32,7 @@ _STRICT: Final = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATET
 
 
 class InputRequester(ABC):
-    """Sends the input requests of one call, within `limits.sampling`. A retry of the call counts as a new call."""
+    """Sends the input requests of one call. `limits.sampling` counts a retry of the call as a new call."""
 
     def __init__(self, call: Call) -> None:
         self.call: Final = call
@@ -79,7 +79,7 @@ class InputRequester(ABC):
 
     @abstractmethod
     async def close(self, error: BaseException | None) -> None:
-        """Withdraw open requests when the run ends. Raise AwaitingInput if the client must respond first (modern)."""
+        """Withdraw open input requests (legacy), or raise AwaitingInput to send them to the client (modern)."""
 
     def _register(self, questions: Mapping[str, InputRequest]) -> dict[str, InputRequest]:
         entered = {key: self._permitted(question) for key, question in questions.items()}

@@ -52,10 +52,10 @@ def read_input_request(wire: Json) -> InputRequest:
 
 
 def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
-    """Escape characters that could hide or reorder text in an input request.
+    """Escape characters that could hide or reorder text in an input request. `has_lines` keeps line breaks.
 
-    The values of choices stay unchanged, because responses repeat them. Field names are escaped, and `with_names_of`
-    restores them in responses. `has_lines` keeps line breaks.
+    Field names are escaped, and `with_names_of` restores the names in responses. The values of choices stay unchanged,
+    because responses repeat the values.
     """
     if question.method != ELICIT:
         return question

@@ -88,7 +88,7 @@ class AuditRecorder:
             raise ConfigError([Problem(message=message, path="audit.file", location=location, source_line=line)])
 
     def serve(self, served: ServedConfig) -> None:
-        """Record a successful reload in the audit log of the new configuration."""
+        """Switch to the configuration of a successful reload, and record the reload."""
         self._follow(served)
         self._note({"event": "reloaded", **self._facts(served)})
 
@@ -167,7 +167,7 @@ class AuditRecorder:
             self._log.start()
 
     def _replace(self) -> None:
-        """Stop adding records to the current log. The thread of the log still writes the queued records."""
+        """Stop the current log. Its thread still writes the queued records."""
         if self._log is not None:
             self._log.end()
             self._replaced.append(self._log)

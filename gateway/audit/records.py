@@ -63,7 +63,7 @@ def call_record(
 
 
 def compile_labels(document: Document, problems: Problems) -> Mapping[str, TextTemplate]:
-    """Compile the templates of `audit.labels`. Errors are added to `problems`, the collector for the whole file."""
+    """Compile the templates of `audit.labels`, and report errors to `problems`."""
     labels = {} if document.audit is None else document.audit.labels
     scope = Scope(inputs=Inputs(), problems=problems.at("audit", "labels"), has_callers=document.auth is not None)
     return {name: compile_text(text, scope.at(name)) for name, text in labels.items()}
@@ -116,7 +116,7 @@ def denial_record(denied: AuthError, *, address: str, path: str, suppressed: int
 
 
 def _target(call: CallFacts) -> dict[str, Json]:
-    """Return the requested URI. Without a URI, return the requested name if it is an alias of `call.name`."""
+    """Return the requested URI or, if it differs from `call.name`, the requested name."""
     params = call.params
     if call.method == "completion/complete":
         reference = params.get("ref")

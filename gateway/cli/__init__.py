@@ -1,4 +1,4 @@
-"""The entry point of the program `mcp-gateway`. It imports only the module of the command that is run."""
+"""The entry point of `mcp-gateway`. Only the module of the selected command is imported."""
 
 import os
 import sys
@@ -40,7 +40,10 @@ EXECUTION: Final = "gateway.cli.execution"
 
 
 def main(words: Sequence[str] | None = None, *, on_imported: Callable[[], None] = lambda: None) -> int:
-    """Run a command line and return the exit code. Call `on_imported` after the imports, before the command runs."""
+    """Run a command line and return the exit code.
+
+    `on_imported` is called after all imports, before the command runs.
+    """
     words = sys.argv[1:] if words is None else words
     _prepare_streams()
     try:

@@ -17,10 +17,10 @@ from gateway.json_types import Json, JsonObject
 
 _ERASE: Final = "\r\x1b[2K"
 """The escape sequence that erases the current line (ECMA-48 8.3.41)."""
-_PATIENCE: Final = 1.0
+_REDRAW_SECONDS: Final = 1.0
 """Seconds before the progress line of `waiting` appears, and between updates of the line."""
 SIGN_STYLES: Final = {"+": "green", "~": "yellow", "-": "red", "@": "cyan"}
-"""The style of a line in a difference, by the first character of the line."""
+"""The style of a line of a diff, by its first character."""
 _OWN_STYLE: Final = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
 """Matches the styles that this program uses. All other escape sequences are removed from the text."""
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -91,7 +91,7 @@ class Console:
         return _printable(text) if self.is_terminal else text
 
     def fact(self, label: str, text: str, *, width: int) -> None:
-        """Write a label and a text, and align further lines of the text with the first line."""
+        """Write a label and a text. Further lines of the text are indented to align with the first line."""
         first, *others = self.clean(text).splitlines() or [""]
         self.line(f"  {self.styled(label.ljust(width), 'cyan')}  {first}".rstrip())
         for line in others:
@@ -160,7 +160,7 @@ def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
 
 def _draw(console: Console, told: list[str], is_over: threading.Event) -> None:
     began = time.monotonic()
-    while not is_over.wait(_PATIENCE):
+    while not is_over.wait(_REDRAW_SECONDS):
         console.redraw(f"{told[0]} … {time.monotonic() - began:.0f} s")
 
 
@@ -187,7 +187,7 @@ def left_out_lines(
 ) -> Iterator[str]:
     """Yield a line for each definition that is not served.
 
-    For operations of OpenAPI documents, only yield the number per document with `hint`, unless `lists_all` is set.
+    Unless `lists_all` is set, the operations of an OpenAPI document are only counted, in a line that ends with `hint`.
     """
     operations: Counter[str] = Counter()
     for each in left_out:

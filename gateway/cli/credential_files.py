@@ -18,7 +18,7 @@ _PEM: Final = re.compile(rb"----[- ]BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?[
 _LINE_OF_KEY: Final = re.compile(rb"[ \t]*\r?\n\s*\S|(?:\\r)?\\n[A-Za-z0-9+/]")
 _BASE64: Final = re.compile(rb"[A-Za-z0-9+/]{32}")
 _AFTER_HEADER: Final = 600
-"""Maximum number of header bytes between a PEM header line and the Base64 text of the key."""
+"""Maximum bytes of headers, such as `Proc-Type`, between the BEGIN line and the Base64 text of a key."""
 _OTHER_TEXT: Final = re.compile(
     rb"(?m)^PuTTY-User-Key-File-\d|AGE-SECRET-KEY-1|^SSH PRIVATE KEY FILE FORMAT|"
     # RFC 7517: private JSON Web Keys have the member `d`, and symmetric keys have the member `k`.

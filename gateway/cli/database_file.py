@@ -35,13 +35,13 @@ _KINDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("tinytext", "mediumtext", "longtext"), "text"),
     **dict.fromkeys(("enum", "uuid"), "string"),
 }
-"""The kind of filter for each column type. Columns with other types have no filter."""
+"""The filter kind by column type. Columns of other types have no filter."""
 _AFFINITIES: Final = (
     ("DATE", "date"), ("TIME", "date"), ("BOOL", "boolean"), ("INT", "integer"), ("CHAR", "text"), ("CLOB", "text"),
     ("TEXT", "text"), ("BLOB", ""), ("REAL", "number"), ("FLOA", "number"), ("DOUB", "number"), ("NUM", "number"),
     ("DEC", "number"), ("", "string"),
 )  # fmt: skip
-"""Maps a part of a type name to a kind of filter, in the order of SQLite's affinity rules (datatype3, section 3.1)."""
+"""Filter kinds in SQLite, by substring of the column type. The first match applies (datatype3, section 3.1)."""
 
 _FILE: Final = """\
 # A read-only database. Each query becomes a tool. Arguments are bound, and never become part of the SQL text.
@@ -84,7 +84,7 @@ _TOOL: Final = """\
 class _Column(NamedTuple):
     name: str
     sql: str
-    """The quoted name with its table, because SQLite treats an unknown quoted name without a table as a string."""
+    """The quoted name, qualified with the table. SQLite would treat an unknown unqualified name as a string."""
     input: str
     kind: str
     """The kind of filter: a value of `_KINDS`, or empty for no filter."""
@@ -92,7 +92,7 @@ class _Column(NamedTuple):
 
 
 async def of_database(kind: str, source: str, directory: Path | None, option: str) -> str:
-    """Return a configuration with a tool for each table of a database, given as a file or the URL of a server."""
+    """Return a configuration with a tool for each table of a database. `source` is a file or the URL of a server."""
     dialect = dialect_of(kind)
     url = f"{dialect.name}:{path_from(None, source)}" if dialect.is_file else source
     scheme, separator, _ = source.partition("://")

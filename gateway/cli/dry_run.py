@@ -47,14 +47,13 @@ class DryRun(msgspec.Struct, frozen=True, kw_only=True):
     services: Services
 
     def client(self, offered: Catalog, *, capabilities: JsonObject, identity: Identity = ANONYMOUS) -> MemoryClient:
-        """Return an in-memory client for the catalog `offered`."""
         # Random keys are enough, because only this client uses the signatures.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
         return MemoryClient(dispatcher, capabilities=capabilities, identity=identity)
 
 
-class AskedSources(msgspec.Struct, frozen=True, kw_only=True):
-    """The upstreams and remote OpenAPI documents of a configuration, with the definitions that they returned once."""
+class FetchedSources(msgspec.Struct, frozen=True, kw_only=True):
+    """The upstreams and remote OpenAPI documents of a configuration, with the definitions fetched from them."""
 
     upstreams: UpstreamSource
     documents: OpenApiSource
@@ -86,13 +85,13 @@ def dry_run(
     *,
     heeds_lock: bool = True,
     checks: Sequence[Check] = (),
-    sources: AskedSources | None = None,
+    sources: FetchedSources | None = None,
     dependencies: FileDependencies | None = None,
 ) -> Iterator[DryRun]:
     """Load and compile a file or directory. Tools cannot run, and plugins are imported but not started.
 
-    With `heeds_lock`, differences from the lock cause warnings, but no definition is left out. The compiler also runs
-    `checks`. Without `sources`, upstreams have no definitions. `dependencies` collects the files that were used.
+    With `heeds_lock`, differences from the lock file cause warnings. `checks` are additional checks of the compiler.
+    Without `sources`, upstreams have no definitions. The files that definitions use are added to `dependencies`.
 
     Raises:
         ConfigError: the file cannot be served. The error contains every problem and warning.
@@ -111,7 +110,7 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
     """Load and compile a file, and start its services and plugins, so that tools can be called."""
     plugins = Plugins()
     async with AsyncExitStack() as stack:
-        sources = await stack.enter_async_context(asked_sources(settings))
+        sources = await stack.enter_async_context(fetched_sources(settings))
         loaded = stack.enter_context(_loaded(settings, sources, unasked=(OpenApiSource(),)))
         services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
         stack.push_async_callback(plugins.stop, services.hook_threads)
@@ -121,7 +120,7 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
 
 
 @asynccontextmanager
-async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None]:
+async def fetched_sources(settings: Settings) -> AsyncIterator[FetchedSources | None]:
     """Connect to the upstreams of the file for up to five seconds, and fetch the remote documents of the file.
 
     Yield None if the file is invalid, or has neither upstreams nor remote documents.
@@ -146,7 +145,7 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
             try:
                 await upstreams.follow(document, lambda: None)
                 await documents.follow(document, lambda: None)
-                yield AskedSources(upstreams=upstreams, documents=documents, loaded=loaded, redactor=redactor)
+                yield FetchedSources(upstreams=upstreams, documents=documents, loaded=loaded, redactor=redactor)
             finally:
                 await documents.close()
                 await upstreams.close()
@@ -154,7 +153,7 @@ async def asked_sources(settings: Settings) -> AsyncIterator[AskedSources | None
 
 @contextmanager
 def _loaded(
-    settings: Settings, sources: AskedSources | None, *, unasked: Sequence[DefinitionSource]
+    settings: Settings, sources: FetchedSources | None, *, unasked: Sequence[DefinitionSource]
 ) -> Iterator[LoadedConfig]:
     redactor = LiveRedactor() if sources is None else sources.redactor
     with _logs(settings, redactor) if sources is None else nullcontext():

@@ -21,7 +21,6 @@ Command = Callable[[Namespace, Console, Console], Coroutine[Json, Json, int]]
 
 
 def execute(command: Command, options: Namespace, out: Console, hints: Console) -> int:
-    """Run a command and return the exit code."""
     if env_file := getattr(options, "env_file", None):
         set_variables(env_file)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -29,7 +28,7 @@ def execute(command: Command, options: Namespace, out: Console, hints: Console) 
 
 
 def report(error: Exception, hints: Console, words: Sequence[str]) -> int:
-    """Print an error and return the exit code. `words` contains the arguments of the program."""
+    """Print an error and return the exit code. The command line (`words`) can request a traceback."""
     match error:
         case ConfigError():
             hints.line(render(error.problems, colour=hints.has_colour))
@@ -55,9 +54,9 @@ def _show(text: str, hints: Console) -> None:
 
 
 def set_variables(path: Path) -> None:
-    """Set the variables in an `--env-file` that are not set yet, without replacing `$NAME` in values.
+    """Set the variables from an `--env-file` that are not set yet. References such as `$NAME` are not expanded.
 
-    Errors omit the malformed lines, because these lines can contain secrets.
+    Errors do not quote malformed lines, because these lines can contain secrets.
     """
     try:
         # The path can be a pipe, because shells pass `<(command)` as a pipe.
@@ -75,7 +74,6 @@ def set_variables(path: Path) -> None:
 
 
 def _read_variables(text: str, path: Path, variables: dict[str, str]) -> Iterator[Problem]:
-    """Add the variables in `text` to `variables`, and yield a problem for each malformed line."""
     from dotenv.parser import parse_stream  # noqa: PLC0415 - imports several packages
 
     for binding in parse_stream(StringIO(text)):

@@ -10,7 +10,7 @@ from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
 from gateway.cli.client.requests import with_files
 from gateway.cli.console import Console, protect_stdout
-from gateway.cli.dry_run import asked_sources, dry_run
+from gateway.cli.dry_run import dry_run, fetched_sources
 from gateway.cli.options import one_shot_settings
 from gateway.cli.results import show_raw
 from gateway.cli.user_input import caller_from_claims
@@ -80,7 +80,7 @@ async def explain(settings: Settings, method: str, params: JsonObject, *, caller
     If the request would fail before it runs, raise ExecutionError with the message that the caller would receive.
     """
     explained: list[Explained] = []
-    async with asked_sources(settings) as sources:
+    async with fetched_sources(settings) as sources:
         with dry_run(settings, sources=sources) as dry:
             identity = caller_from_claims(caller, dry.loaded.document.auth)
             offered = explaining(dry.catalog, explained.append)

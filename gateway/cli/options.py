@@ -86,7 +86,7 @@ def add_log_level(add: AddArgument, *, default: str | None = "error") -> None:
 
 
 def add_request(parser: Parser, *, explains: str) -> None:
-    """Add the flags that `call`, `read` and `prompt` share. `explains` completes the help of `--explain`."""
+    """Add the flags that `call`, `read` and `prompt` share. `explains` is the output of `--explain`, for the help."""
     add = parser.add_argument
     add("--explain", action="store_true", help=f"show {explains}. Needs a file; JSON with --raw")
     claims = "a YAML or JSON file such as {sub: ann, groups: [ops]}"
@@ -127,7 +127,7 @@ def settings_of(options: Namespace, *, config: str | None = None) -> Settings:
 
 
 def one_shot_settings(options: Namespace, config: str | None) -> Settings:
-    """Return settings for a command that ends soon, without file watching and state, and with only errors logged."""
+    """Return settings for a short-lived command: no file watching, no stored state, and by default only error logs."""
     settings = settings_of(options, config=config)
     quiet = {} if "log_level" in settings.model_fields_set else {"log_level": "error"}
     stateless = {"state_dir": NO_STATE, "store": None, "store_file": None}

@@ -16,7 +16,7 @@ from gateway.errors import ConfigError
 from gateway.json_types import ABSENT, Json, JsonObject
 
 Piece = tuple[str | bytes, str]
-"""The content of a result as text or bytes, and the media type of bytes."""
+"""The content of a block as text or bytes, and the media type if the content is binary."""
 
 
 def pieces_of(blocks: Iterable[JsonObject]) -> list[Piece]:
@@ -80,7 +80,10 @@ def _repeats(content: str | bytes, value: Json) -> bool:
 
 
 def save(pieces: Sequence[Piece], path: Path, *, hints: Console) -> None:
-    """Write the only binary piece, or the text of all pieces, to a file, or to standard output for `-`."""
+    """Write the binary content of a result, or else its text, to a file. `-` is standard output.
+
+    Raise ConfigError if the result has several binary blocks.
+    """
     binary = [content for content, _ in pieces if isinstance(content, bytes)]
     if len(binary) > 1:
         reason = f"the result contains {len(binary)} files, but only one can be saved. Print them with `--raw`"

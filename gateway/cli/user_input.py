@@ -28,7 +28,7 @@ _PIECE: Final = 2**20
 def input_bytes(path: str, *, where: str) -> bytes:
     """Return the content of a file, pipe or device, or of standard input for `-`.
 
-    Errors name the argument `where`.
+    `where` is the command-line argument that errors name.
     """
     try:
         with _interruptible():
@@ -47,7 +47,7 @@ def input_bytes(path: str, *, where: str) -> bytes:
 
 
 def input_text(path: str, *, where: str) -> str:
-    """Return the text of a UTF-8 file with its line ends, or the text of standard input for `-`."""
+    """Return the text of a UTF-8 file, or of standard input for `-`. Line ends are kept."""
     data = input_bytes(path, where=where)
     try:
         return data.decode()
@@ -104,7 +104,8 @@ _EXPECTED: Final = "expected key=text, key:=json or key@=file"
 def split_config(words: Sequence[str], *, url: str | None, needs_name: bool = False) -> tuple[str | None, list[str]]:
     """Return CONFIG and the remaining words. CONFIG is None with a `url`, or if the first word is not a path.
 
-    If `needs_name` is set and no other word can be the name, the first word is the name, even if it is a directory.
+    With `needs_name`, the words must contain a name. If only the first word can be the name, a directory with that name
+    is not used as CONFIG.
     """
     if url is not None or not words:
         return None, list(words)
@@ -120,7 +121,7 @@ def split_action(words: Sequence[str], actions: Sequence[str]) -> tuple[str, lis
 
 
 def name_and_pairs(words: list[str], what: str) -> list[str]:
-    """Return the words unchanged, after checking that the first word is the name of a tool or prompt."""
+    """Check that the first word is the name of a tool or prompt, and return the words."""
     if not words:
         raise ConfigError.at(what, "is missing")
     check_text(words[0])
@@ -141,7 +142,7 @@ def _is_path(word: str) -> bool:
 
 
 def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:
-    """Return the arguments from `key=value` words, which override arguments in the JSON object."""
+    """Return the arguments in `key=value` words and in the JSON object `json`. The words take precedence."""
     arguments = _object(json) if json is not None else {}
     files: dict[str, list[str]] = {}
     for key, value in map(_argument, pairs):

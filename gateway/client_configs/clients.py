@@ -26,7 +26,7 @@ class HttpServerEntry(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     url: str
     key_variable: str | None
-    """Variable of the client that contains the API key, or None if the server has no authentication."""
+    """Environment variable of the client that contains the API key, or None if the server needs no key."""
 
 
 Definition = dict[str, Json]
@@ -46,7 +46,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     title: str
     source_of_variables: str
-    """Tells users where the client gets the values of variables."""
+    """A note for users about where the client gets the values of variables."""
     section: str = "mcpServers"
     """Key that contains the servers."""
     place: str
@@ -54,14 +54,14 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
     """File that `--write` changes, or "" if servers are only added in the client's settings."""
     url_steps: tuple[str, ...] = ()
-    """Steps that add a server by its URL, if the file does not accept URLs. Templates of `name`, `url` and `key`."""
+    """Instructions to add a server by its URL, if the file accepts no URLs. Templates of `name`, `url` and `key`."""
     notation: Notation = JSON
     has_name: bool = False
     """Whether an entry repeats the name of the server."""
     fields: Mapping[str, Json] = {}
     stdio_type: str = ""
     http_type: str = ""
-    """Value of `type` for HTTP servers, or "" to omit `type`. For stdio servers, `stdio_type` is used."""
+    """Value of `type` for HTTP servers, or "" to omit `type`."""
     command: str = "command"
     url: str = "url"
     variable: str = ""

@@ -1,7 +1,7 @@
 """Counts calls, errors and durations of the last hour in ten-second intervals, in bounded memory.
 
-Durations are counted in buckets with a width of an eighth of an octave, so quantiles have an error of about 5 %.
-The counts of several workers can be added.
+Durations are counted in a histogram. Each bucket is 9 % wider than the previous one, so quantiles have an error of
+about 5 %. The counts of several workers can be added.
 """
 
 import math
@@ -33,9 +33,9 @@ class RateInterval(msgspec.Struct):
         for bucket, count in other.durations.items():
             self.durations[bucket] = self.durations.get(bucket, 0) + count
 
-    def quantile_ms(self, share: float) -> float | None:
-        """Return a quantile of the durations in milliseconds, or None without calls."""
-        wanted = math.ceil(share * self.calls)
+    def quantile_ms(self, quantile: float) -> float | None:
+        """Return a quantile of the durations, such as 0.95, in milliseconds. Return None if there were no calls."""
+        wanted = math.ceil(quantile * self.calls)
         for bucket in sorted(self.durations):
             wanted -= self.durations[bucket]
             if wanted <= 0:

@@ -1,4 +1,4 @@
-"""The record of one call, and the formats of the record in the API.
+"""The record of one call, and its representations in the API.
 
 Bodies are kept as JSON text, truncated to a maximum length, and masked only when a page requests the record.
 
@@ -56,7 +56,7 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     """The first log lines of the call, with secrets masked."""
     log_size: int = 0
     counted: int = 0
-    """The size in bytes that `count_bytes` last returned. Later log lines can increase the actual size."""
+    """The size in bytes that `count_bytes` last returned. Later log lines are not included."""
     is_left_out: bool = False
 
     def end(self, ending: CallResult, *, seq: int) -> None:

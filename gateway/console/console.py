@@ -53,7 +53,7 @@ class WebConsole(msgspec.Struct, frozen=True, kw_only=True):
                 router.add_route("*", f"{prefix}{path}", handler)
 
     def admitting(self, middleware: Middleware, endpoint: Endpoint, *, otherwise: Handler) -> Handler:
-        """Return a handler that requires a sign-in for console requests and passes other requests to `otherwise`."""
+        """Return a handler that authenticates console requests, and passes other requests to `otherwise`."""
         own = middleware.checked(self._admitted(endpoint))
 
         async def handle(raw: web.Request) -> web.StreamResponse:

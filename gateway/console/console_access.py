@@ -83,8 +83,8 @@ class FailedSignIns:
 
 
 class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
-    place: str
-    """The listener and the URL for which the cookie is valid. See `_place_of`."""
+    audience: str
+    """The listener and the public URL for which the cookie is valid."""
     expires_at: float
     """The expiry time in Unix seconds."""
     identity: Identity | None = None
@@ -93,7 +93,11 @@ class ConsoleSession(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ConsoleAccess:
-    """Decides which callers can use the console: with `scopes` or `operators`, or, without `auth`, with `token`."""
+    """Decides which callers can use the console.
+
+    Callers need all scopes in `scopes` or in `operators`. Without `auth`, callers need the printed `token` instead.
+    `keys` sign the cookies.
+    """
 
     def __init__(  # noqa: PLR0913 - who is admitted, and what signs cookies
         self,
@@ -105,7 +109,6 @@ class ConsoleAccess:
         keys: SigningKeys,
         clock: Callable[[], float],
     ) -> None:
-        """`token` is the token that `printed_token` returned. `keys` sign the cookies."""
         self.authenticator: Final = authenticator
         self.token: Final = token
         self._digest: Final = hashlib.sha256(token.encode()).hexdigest()[:32]
@@ -189,7 +192,7 @@ class ConsoleAccess:
         expires_at = session_end(identity, now=now)
         value = self._sessions.sign(
             ConsoleSession(
-                place=_place_of(request),
+                audience=_audience_of(request),
                 expires_at=expires_at,
                 identity=None if is_open else replace(identity, claims={}),
                 token=self._digest if is_open else "",
@@ -222,7 +225,7 @@ class ConsoleAccess:
         """
         value = request.raw.cookies.get(_cookie_name(request.client_endpoint), "")
         session = self._sessions.read(value) if len(value) <= _MAX_COOKIE_BYTES else None
-        if session is None or session.place != _place_of(request) or session.expires_at <= self._clock():
+        if session is None or session.audience != _audience_of(request) or session.expires_at <= self._clock():
             return None
         if self.authenticator.is_open:
             # Reject a cookie with an identity, which was issued while `auth` was configured.
@@ -279,8 +282,8 @@ def _cookie_name(endpoint: ClientEndpoint) -> str:
     return f"{'__Host-' if _is_secure(endpoint) else ''}mcp-gateway-{digest}"
 
 
-def _place_of(request: HttpRequest) -> str:
-    """Return the listener and the public URL of the daemon for a request. A cookie is rejected for any other pair."""
+def _audience_of(request: HttpRequest) -> str:
+    """Return the listener that received a request, and the public URL of the daemon."""
     socket_name = request.raw.get_extra_info("sockname")
     listener = socket_name[1] if isinstance(socket_name, tuple) else socket_name
     return f"{listener} {request.client_endpoint.base_url}"

@@ -157,7 +157,7 @@ class EventEndpoint:
 
 
 def _merged_status(own: JsonObject, others: Sequence[JsonObject]) -> JsonObject:
-    """Merge the `status` events of several workers: sum their counts, and copy other members from this worker."""
+    """Merge the `status` events of all workers. Counts are summed, and other members are copied from this worker."""
     every = [own, *others]
     return {
         **own,

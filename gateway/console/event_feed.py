@@ -18,7 +18,7 @@ from gateway.transports.sse.response_channel import encode_event
 
 _UNITS_PER_SECOND: Final = 100_000
 _WORKERS: Final = 32
-"""Sequence numbers identify the worker by their remainder modulo 32, and reach 2**53 (JavaScript's limit) in 2059."""
+"""A sequence number modulo 32 identifies the worker. Numbers stay below 2**53, the limit of JavaScript, until 2059."""
 MAX_WATCHERS: Final = 20
 CALLS_PER_SECOND: Final = 50
 MAX_CALLS: Final = 500
@@ -39,7 +39,7 @@ class EventQueue:
         self.is_lost = False
 
     def put(self, key: object, event: bytes) -> None:
-        """Queue an event, which replaces a queued event with the same key."""
+        """Queue an event. A queued event with the same key is replaced."""
         if key not in self._events and len(self._events) - self._calls >= MAX_OTHERS:
             self.is_lost = True
             self.end()
@@ -113,7 +113,7 @@ class EventFeed:
             self._queues.remove(queue)
 
     def publish(self, kind: str, value: JsonObject, *, number: int | None = None, is_state: bool = False) -> None:
-        """Send an event to all watchers. A state event (`is_state`) replaces a queued event of the same kind."""
+        """Send an event to all watchers. With `is_state`, a queued event of the same kind is replaced."""
         if not self._queues:
             return
         number = self.next_number() if number is None else number
@@ -140,7 +140,7 @@ class EventFeed:
                 queue.put_call(number, event)
 
     def tell_left_out(self, *, elsewhere: int = 0) -> None:
-        """Tell the watchers how many calls were left out, including the calls of other workers (`elsewhere`)."""
+        """Tell the watchers how many calls were skipped. `elsewhere` counts the calls of other workers."""
         count, self._left_out = self._left_out + elsewhere, 0
         for queue in self._queues if count else ():
             if queue.wants_calls:

@@ -34,9 +34,9 @@ class CallFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = _DEFAULT_LISTED
     exact: Mapping[str, frozenset[str]] = {}
     client: str = ""
-    """Text that the name of the client must contain, in lower case."""
+    """Lower-case text that the name of the client must contain."""
     text: str = ""
-    """Lower-case text that must occur in the summary of the call."""
+    """Lower-case text that the summary of the call must contain."""
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:
@@ -80,7 +80,7 @@ _MAX_LOGGED_VALUE: Final = 2000
 _MAX_LOG: Final = 16 * 1024
 """Number of logged characters after which a call records no further log lines."""
 _MAX_ASKED: Final = 4096
-"""Maximum recorded characters of a name or URI. Fewer are shown, so a secret is masked before truncation."""
+"""Maximum recorded characters of a name or URI. Secrets are masked before the text is shortened for a response."""
 _MAX_SESSIONS: Final = 20_000
 _OWN_KEYS: Final = frozenset({CALL, "timestamp"})
 _UNRECORDED: Final = frozenset({"ping"})
@@ -172,7 +172,10 @@ class RecordedCalls:
             record.add_line({"at": line.get("timestamp"), **facts})
 
     def listed(self, wanted: CallFilter) -> JsonObject:
-        """Return the latest calls that match the filter, or the first calls after `wanted.after`, oldest first."""
+        """Return the latest matching calls. With `wanted.after`, return the first matching calls after this number.
+
+        The calls are ordered from oldest to newest.
+        """
         records = sorted(chain(self._ended.values(), self._running.values()), key=lambda record: record.seq)
         is_forward = wanted.after is not None
         found = (wanted.takes(record) for record in (records if is_forward else reversed(records)))
@@ -188,7 +191,7 @@ class RecordedCalls:
         return found or next((record for record in self._running.values() if record.seq == seq), None)
 
     def since(self, number: int) -> list[tuple[int, CallRecord]]:
-        """Return the calls that started or ended after a sequence number, in the order of the latest start or end."""
+        """Return the calls that started or ended after `number`, sorted by the sequence number of their last change."""
         records = chain(self._ended.values(), self._running.values())
         newest = ((max(record.seq, record.ended_seq), record) for record in records)
         return sorted((found for found in newest if found[0] > number), key=lambda found: found[0])

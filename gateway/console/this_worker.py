@@ -1,4 +1,4 @@
-"""Reports about the calls, sessions, upstreams and limits of this process, for the console API and other workers."""
+"""Reports on the calls, sessions, upstreams and limits of this process, for the console API and other workers."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ _OF_PROCESS: Final = HttpError(status=409, message="The stdio session ends with 
 _UNKNOWN: Final = HttpError(status=404, message="Unknown upstream")
 
 OpenSessions = Callable[[], Iterable[tuple[Binding, Session]]]
-"""Returns the open legacy sessions of this process, each with its transport."""
+"""Returns the open sessions of this process, each with its transport."""
 AskOthers = Callable[[str, str], Awaitable[Sequence[Json]]]
 """Sends a method and a path to `ThisWorker.answer` of all other workers, and returns their non-empty responses."""
 
@@ -49,7 +49,10 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
     redactor: LiveRedactor
 
     async def answer(self, method: str, path: str, query: Mapping[str, str]) -> Json:  # noqa: PLR0911 - one for each path
-        """Handle a request of another worker, or raise ValueError if it is malformed. Return None for unknown names."""
+        """Handle a request from another worker. Return None if this worker has no such call, session or upstream.
+
+        Raise ValueError if the request is malformed.
+        """
         what, _, name = path.partition("/")
         match method, what:
             case "GET", "calls" if name:

@@ -29,8 +29,8 @@ class BackgroundWriter:
         """Create the writer.
 
         Args:
-            write_lines: Called in the thread with an iterator over the lines. A line counts as written once the next
-                one is taken. Raises OSError if the most recent line must be retried.
+            write_lines: Called in the thread with an iterator over the queued lines. A line leaves the queue when the
+                next line is requested. After an OSError, the current line is written again.
             name: The name of the thread.
             max_bytes: The limit of the queue. A larger line is accepted while the queue is empty.
             on_drop: Creates the line that reports the number of dropped lines.

@@ -51,8 +51,8 @@ _ID_BYTES: Final = 6
 LOG_CONTEXT: Final[ContextVar[Mapping[str, str]]] = ContextVar("facts of log lines", default=MappingProxyType({}))
 """Fields, such as the call id, that are added to all log lines of the gateway, libraries and plugins.
 
-Tasks and threads inherit the value. It contains only strings, because idle connections and timers keep it in memory
-after the call.
+Tasks and threads inherit the value. The value contains only strings, because idle connections and timers can keep the
+value in memory after the call.
 """
 
 
@@ -72,7 +72,7 @@ class Logs:
         descriptor: int = 2,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """Create the logs. Each line contains the number `worker`, if there are several workers."""
+        """If there are several workers, each line contains the number `worker`."""
         is_terminal = os.isatty(descriptor)
         self.level: LogLevel = level
         self.package_levels: Final[dict[str, str]] = {}

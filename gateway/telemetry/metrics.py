@@ -36,9 +36,9 @@ class MetricsExposition:
     def __init__(
         self, sources: Mapping[str, Callable[[], Reading]], *, counted: Sequence[Callable[[], Iterable[Metric]]]
     ) -> None:
-        """Read each metric of `READ` from the function under its name in `sources`. Unknown names raise ValueError.
+        """Read each metric of `READ` with the function of the same name in `sources`. Raise ValueError for other names.
 
-        The functions in `counted` return further metrics. These functions run in another thread.
+        The functions in `counted` return further metrics, and run in another thread.
         """
         if other := sources.keys() - {metric.name for metric in READ}:
             raise ValueError(f"sources of metrics without a definition: {', '.join(sorted(other))}")
@@ -94,13 +94,13 @@ RECENT_SECONDS: Final = 600.0
 _MAX_CLIENTS: Final = 200
 
 Key = tuple[str, str, str]
-"""The kind and name of a primitive, and the protocol era of the call."""
+"""The kind and name of a definition, and the protocol era of the call."""
 ClientKind = tuple[Era, str, str, str]
 """The protocol era, protocol revision, transport, and name with version of a client."""
 
 
 class CallMetrics:
-    """Counts calls and their durations by primitive and era, and recent calls by client for clients without sessions.
+    """Counts calls and durations by definition and protocol era, and recent calls of clients without sessions.
 
     All unknown names share one label, and a reload drops the series of removed definitions, which bounds the number of
     series. Only the event loop changes the counters, so plain integers are safe. The thread-safe counters of Prometheus
@@ -139,7 +139,7 @@ class CallMetrics:
                 del self._series[key]
 
     def recent_clients(self) -> dict[ClientKind, int]:
-        """Return the number of calls of each kind of client that has called within `RECENT_SECONDS`."""
+        """Return the number of calls by kind of client, for clients that have called within `RECENT_SECONDS`."""
         since = self._clock() - RECENT_SECONDS
         return {(Era.MODERN, *client): calls for client, (calls, last) in self._clients.items() if last > since}
 

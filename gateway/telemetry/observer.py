@@ -30,8 +30,6 @@ class Outcome(StrEnum):
 
 
 class Wait(msgspec.Struct, frozen=True, gc=False):
-    """A period in which a call did not run."""
-
     cause: str
     """The reason for the wait: `concurrency` for a queued call, `answer` for input from the client."""
     seconds: float
@@ -39,14 +37,14 @@ class Wait(msgspec.Struct, frozen=True, gc=False):
 
 class ProgressReport(msgspec.Struct, frozen=True, gc=False):
     at: float
-    """The Unix time at which the progress was reported."""
+    """Unix time in seconds."""
     progress: float
     total: float | None
     message: str | None
 
 
 class ClientTerms(Protocol):
-    """A client's properties and requested log level, for a session or a sessionless request. Secrets are not masked."""
+    """The properties of a client, from its session or from the request. Secrets are not masked."""
 
     @property
     def revision(self) -> str: ...
@@ -96,11 +94,11 @@ class CallFacts(Protocol):
 
     @property
     def name(self) -> str | None:
-        """The primitive's key in the configuration. None if the caller's catalog does not contain it."""
+        """The name of the tool, resource or prompt. None if it is unknown to the caller."""
 
     @property
     def is_hidden(self) -> bool:
-        """Whether the primitive exists, but not in the caller's catalog."""
+        """Whether the tool, resource or prompt exists but is hidden from the caller."""
 
     @property
     def request_id(self) -> RequestId: ...
@@ -125,7 +123,7 @@ class CallFacts(Protocol):
     def terms(self) -> ClientTerms: ...
     @property
     def session_id(self) -> str | None:
-        """The session id. None in the modern era, which has no sessions."""
+        """The session id. None if the protocol revision has no sessions."""
 
     @property
     def caller(self) -> CallerFacts: ...
@@ -151,7 +149,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reason(self) -> str:
-        """The unmasked message of an error, or the text of a failed tool in one line. Empty for other outcomes."""
+        """The unmasked error message, or the text of a failed tool result on one line. Empty for other outcomes."""
         if self.error is not None:
             return self.error.message
         if self.outcome is not Outcome.TOOL_ERROR or self.response is None:

@@ -58,7 +58,7 @@ def read_trace(carrier: Mapping[str, Json]) -> TraceContext | None:
 class TracedStep(Protocol):
     @property
     def context(self) -> TraceContext | None:
-        """The context for the process that executes the step."""
+        """The trace context to send to the process that executes the step."""
 
     def note(self, name: str, value: str | int) -> None:
         """Add an attribute to the span. The value must not contain caller data or secrets."""
@@ -71,7 +71,7 @@ class Trace(Protocol):
     def step(
         self, name: str, *, kind: Literal["client", "internal"], facts: Mapping[str, str | int]
     ) -> AbstractContextManager[TracedStep]:
-        """Start a step that ends with its `with` block. The kind `client` means that another process runs the step."""
+        """Start a step, which ends with the `with` block. The kind is `client` if another process executes the step."""
 
 
 class Untraced(msgspec.Struct, frozen=True):

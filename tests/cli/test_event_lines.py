@@ -22,9 +22,9 @@ def text_of(line: Line) -> str:
 class Shown(EventLines):
     """Event lines that collect the text of what they show."""
 
-    def __init__(self, *, has_problems_in_full: bool = True) -> None:
+    def __init__(self, *, shows_all_problems: bool = True) -> None:
         self.texts: list[str] = []
-        super().__init__(lambda line: self.texts.append(text_of(line)), has_problems_in_full=has_problems_in_full)
+        super().__init__(lambda line: self.texts.append(text_of(line)), shows_all_problems=shows_all_problems)
 
     def after(self, snapshot: StatusSnapshot) -> list[str]:
         self.texts.clear()
@@ -92,14 +92,14 @@ def test_app_page_is_shown_once_with_its_url() -> None:
 
 def test_problems_and_their_end_are_shown_once() -> None:
     problem = Problem(message="is wrong", path="tools.x")
-    in_full, in_short = Shown(), Shown(has_problems_in_full=False)
+    in_full, in_short = Shown(), Shown(shows_all_problems=False)
     title = "✗ the file is invalid; generation 1 is still served"
     for shown, lines in ((in_full, [title, "tools.x: is wrong"]), (in_short, [title])):
         shown.after(snapshot())
         assert shown.after(snapshot(problems=(problem,))) == lines
         assert shown.after(snapshot(problems=(problem,))) == []
         assert shown.after(snapshot()) == ["✓ the file is valid again"]
-    waiting = Shown(has_problems_in_full=False)
+    waiting = Shown(shows_all_problems=False)
     assert waiting.after(snapshot(problems=(problem,), generation=None)) == [
         "✗ the file is invalid; nothing is served until it is fixed"
     ]

@@ -1,1 +1,1 @@
-"""Clients of a gateway that commands use: MCP in this process or at a URL, and the admin API of a running daemon."""
+"""Clients for MCP, in this process or over HTTP, and for the admin API of a running daemon."""

@@ -1,4 +1,4 @@
-"""Sends requests to the admin API of a daemon, and finds the URL of this API."""
+"""A client for the admin API of a running daemon."""
 
 import asyncio
 import re
@@ -21,16 +21,17 @@ from gateway.json_types import Json, JsonObject
 _ADMIN_KEY: Final = "a key with the scope gateway:admin"
 _SECONDS: Final = 20.0
 _ENDPOINT: Final = re.compile(r"/mcp(/[^/]+)?$")
-"""Matches the path of the MCP endpoint, or of a view's endpoint, at the end of a URL."""
+"""Matches the path of an MCP endpoint at the end of a URL: `/mcp`, or `/mcp/NAME` for a view."""
 _OWN_PATH: Final = re.compile(r"/-(/.*)?$")
 
 
 async def ask_daemon(
     url: str, path: str, *, method: str = "GET", form: Mapping[str, str] | None = None, needs: str = _ADMIN_KEY
 ) -> JsonObject:
-    """Request a path of a daemon, such as `/-/status`, and return the JSON object in the response.
+    """Send a request to a path of the admin API, such as `/-/status`, and return the JSON object in the response.
 
-    The fields of `form` are sent by POST. If access is denied, the error suggests the credential in `needs`.
+    If `form` is set, send a POST request with these form fields. If the response is 401 or 403, the error message says
+    that `needs` is required.
 
     Raises:
         ExecutionError: the daemon does not respond, the status is not 200, or the body is not a JSON object.

@@ -45,7 +45,7 @@ class Answers:
 
     @property
     def capabilities(self) -> JsonObject:
-        """The client capabilities of the call, which include elicitation only if requests can be answered."""
+        """The client capabilities of the call. `elicitation` is included only if requests can be answered."""
         can_answer = self._has_user or self._accepts or self._given
         return {"elicitation": {"form": {}, "url": {}}} if can_answer else {}
 
@@ -55,8 +55,8 @@ class Answers:
             return error
         return RpcError(error.code, f"{error.message}. {_HINT}", error.data)
 
-    def to(self, requests: Mapping[str, JsonObject]) -> JsonObject:
-        """Answer all input requests of a result, by key. Raise RpcError for requests that cannot be answered."""
+    def answer_all(self, requests: Mapping[str, JsonObject]) -> JsonObject:
+        """Return a response for each input request, by key. Raise RpcError if a request cannot be answered."""
         return {key: self._answer(request["method"], request.get("params", {})) for key, request in requests.items()}
 
     def _answer(self, method: str, params: JsonObject) -> JsonObject:
@@ -90,7 +90,7 @@ class Answers:
                 content[name] = _checked(name, self._given[name], schema)
             elif self._has_user and not self._accepts:
                 self.hints.foreign(_description(schema, is_required=name in required))
-                if (answered := self._asked(name, schema, is_required=name in required)) is None:
+                if (answered := self._prompt(name, schema, is_required=name in required)) is None:
                     return _DECLINED
                 content |= answered
             elif "default" in schema:
@@ -99,8 +99,8 @@ class Answers:
                 raise _not_answerable(f"The call asks for `{name}`. Pass --answer {name}=VALUE")
         return {"action": "accept", "content": content}
 
-    def _asked(self, name: str, schema: JsonObject, *, is_required: bool) -> dict[str, Json] | None:
-        """Prompt until the value is valid. Return None if the user declines the form with Ctrl-D."""
+    def _prompt(self, name: str, schema: JsonObject, *, is_required: bool) -> dict[str, Json] | None:
+        """Prompt for a field until the value is valid. Return None if the user declines with Ctrl-D."""
         while True:
             self.hints.prompt(f"{name}: ")
             line = input_line()

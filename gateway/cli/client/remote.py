@@ -1,4 +1,4 @@
-"""The interface `GatewayClient`, and a client that uses MCP 2026-07-28 over Streamable HTTP."""
+"""The interface `GatewayClient`, and its implementation for MCP 2026-07-28 over Streamable HTTP."""
 
 import math
 import os
@@ -32,9 +32,9 @@ class GatewayClient(Protocol):
     async def request(
         self, method: str, params: JsonObject | None = None, *, on_notification: Listener | None = None
     ) -> JsonObject:
-        """Send a request of MCP 2026-07-28 and return the result. Raise RpcError if the response is an error.
+        """Send an MCP 2026-07-28 request and return the result. Raise RpcError if the response is an error.
 
-        With `on_notification`, ask the server for progress notifications, and call the function with each notification.
+        With `on_notification`, also request progress notifications. The function receives each notification.
         """
 
 
@@ -51,11 +51,11 @@ async def every_page(client: GatewayClient, method: str, key: str) -> list[Json]
 
 _MAX_BYTES: Final = 2**30
 _TIMEOUTS: Final = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
-"""Limits reads to 60 seconds. Servers regularly send comments on open streams, so silence means a lost connection."""
+"""Limits each read to 60 seconds. Servers send comments on open streams, so silence means a lost connection."""
 
 
 def endpoint(url: str, *, path: str) -> str:
-    """Normalise a URL, and append `path` to a URL without a path. Raise ExecutionError if the URL is not valid."""
+    """Return the normalised URL. `path` is used if the URL has no path. Raise ExecutionError if the URL is invalid."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         is_url = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0  # `port` validates
@@ -67,7 +67,7 @@ def endpoint(url: str, *, path: str) -> str:
 
 
 def view_url(url: str, view: str | None) -> str:
-    """Return the URL of a view's endpoint, or the URL of the MCP endpoint without a view."""
+    """Return the URL of the MCP endpoint, or the URL of the view if `view` is set."""
     parts = urlsplit(endpoint(url, path="/mcp"))
     if view is None:
         return urlunsplit(parts)
@@ -83,7 +83,7 @@ async def remote_client(url: str, *, view: str | None = None) -> AsyncIterator["
 
 @asynccontextmanager
 async def open_sender() -> AsyncIterator[Sender]:
-    """Open an HTTP client that can reach private addresses."""
+    """Open an HTTP client that can also reach private addresses, because the user chooses the URL."""
     async with HttpClients() as clients:
         yield Sender(clients=clients, policy=ANYWHERE, max_redirects=3, max_bytes=_MAX_BYTES, timeout=_TIMEOUTS)
 
@@ -154,7 +154,7 @@ class RemoteClient:
         return fields
 
     async def _tool(self, name: str) -> JsonObject:
-        """Return the definition of a tool. Its schema defines which arguments must also be sent as HTTP headers."""
+        """Return the definition of a tool. Its input schema defines which arguments are also sent as HTTP headers."""
         if self._tools is None:
             self._tools = {tool["name"]: tool for tool in await every_page(self, "tools/list", "tools")}
         return self._tools.get(name, {})
@@ -189,7 +189,7 @@ def decoded(body: bytes) -> Json:
 
 
 def unreachable(url: str, error: Exception) -> ExecutionError:
-    """Return an error for a request without a response, with a hint that depends on the cause."""
+    """Return the error for a request that received no response, with a hint about the likely cause."""
     hint = next(hint for kind, hint in _HINTS if isinstance(error.__cause__ or error, kind))
     return ExecutionError(f"{url}: {error}{hint}")
 

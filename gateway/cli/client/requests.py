@@ -1,7 +1,7 @@
-"""Opens the client of the commands `list`, `call`, `read` and `prompt`, and reads files for arguments.
+"""Opens the MCP client for `list`, `call`, `read` and `prompt`, and reads files that are passed as arguments.
 
-The argument `photo=@path` sends the content of a file if the tool's schema defines `photo` as a file. For other inputs,
-text that starts with `@` is sent unchanged, as in `handle=@ada`.
+If the tool's schema defines `photo` as a file, `photo=@path` sends the content of the file. For other inputs, text that
+starts with `@` is sent unchanged, as in `handle=@ada`.
 """
 
 from argparse import Namespace
@@ -26,7 +26,7 @@ async def open_client(
 ) -> AsyncIterator[GatewayClient]:
     """Open a client for the server at `--url`, or load the configuration file and serve it in this process.
 
-    Print the unavailable definitions of a file to `hints`. With `about`, print only definitions of that name.
+    Warn about definitions in the file that are unavailable. `about` limits these warnings to one name.
     """
     caller = getattr(options, "caller", None)
     if options.url and caller is not None:
@@ -59,7 +59,7 @@ def _report_unavailable(status: JsonObject, hints: Console, *, about: str | None
 
 
 async def with_files(client: GatewayClient, params: JsonObject) -> JsonObject:
-    """Replace each `tools/call` argument that names a file with the content of the file, as a data URI."""
+    """Replace each `@path` argument of a `tools/call` request with the content of the file, as a data URI."""
     arguments: JsonObject = params.get("arguments", {})
     if not any(map(_names_files, arguments.values())):
         return params

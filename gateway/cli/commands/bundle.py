@@ -53,7 +53,7 @@ _MAX_FILES: Final = 10_000
 _MAX_BYTES: Final = 256 * 2**20
 _CACHES: Final = frozenset({"__pycache__"})
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The modification time of all members is fixed, so that the same files create the same bundle."""
+"""A fixed modification time for all members, so that the same files create the same bundle."""
 
 
 def parser(name: str) -> Parser:
@@ -167,9 +167,9 @@ def _add(archive: zipfile.ZipFile, member: str, content: bytes, *, mode: int) ->
 def _contents_of(
     loaded: LoadedConfig, dependencies: FileDependencies, *, config: Path
 ) -> tuple[dict[str, Path], list[Path], list[Path]]:
-    """Return the files to pack by their path relative to the configuration's directory, and two lists of omitted files.
+    """Return the files to pack, the files outside the configuration's directory, and the paths that contain secrets.
 
-    The lists contain files in other directories, and files and directories with secrets.
+    The files to pack are keyed by their path relative to the configuration's directory. Other files are not packed.
     """
     files: dict[str, Path] = {}
     outside: list[Path] = []
@@ -282,7 +282,7 @@ def _manifest(dry: DryRun, *, author: str | None) -> dict[str, Json]:
 
 
 def _setting(name: str, variable: Variable) -> dict[str, Json]:
-    """Return the bundle setting for an environment variable. MCP clients ask their users for the values of settings."""
+    """Return the `user_config` entry for an environment variable. MCP clients ask their users for its value."""
     return {
         "type": "string",
         "title": name,

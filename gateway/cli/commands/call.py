@@ -23,7 +23,7 @@ _WITH_LOG_MESSAGES: Final[JsonObject] = {"io.modelcontextprotocol/logLevel": "in
 _TASKS: Final = "io.modelcontextprotocol/tasks"
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
-"""Maximum seconds between polls of a task."""
+"""Maximum seconds between two polls of a task."""
 
 
 def parser(name: str) -> Parser:
@@ -130,7 +130,7 @@ async def _tool_result(
         requests, state = result.get("inputRequests") or {}, result.get("requestState")
         given = {
             **params,
-            **({"inputResponses": answers.to(requests)} if requests else {}),
+            **({"inputResponses": answers.answer_all(requests)} if requests else {}),
             **({"requestState": state} if state is not None else {}),
         }
         if not requests:
@@ -154,7 +154,7 @@ async def _task_result(client: GatewayClient, named: JsonObject, answers: Answer
                 error: Json = task["error"]
                 raise RpcError(error["code"], error["message"], error.get("data"))
             case "input_required":
-                responses = answers.to(task["inputRequests"])
+                responses = answers.answer_all(task["inputRequests"])
                 await client.request("tasks/update", {**named, "inputResponses": responses})
             case "working":
                 if task.get("statusMessage") not in {None, message}:

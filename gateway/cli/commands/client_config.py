@@ -235,6 +235,6 @@ async def _probe(url: str) -> tuple[bool, str]:
 
 
 def _variable_for(name: str) -> str:
-    """Return the name of an environment variable for a key. POSIX names cannot start with a digit."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+    # POSIX names cannot start with a digit.
     return f"{'MCP_' * (not words[:1].isalpha())}{words}_API_KEY"

@@ -1,6 +1,6 @@
-"""The command `completion`, which prints the completion script of a shell.
+"""The command `completion`, which prints a shell completion script.
 
-The script runs `completion --words` with the typed words, and this command prints the candidates.
+The script runs `completion --words` with the words of the command line, and offers each line of the output.
 """
 
 import argparse
@@ -52,7 +52,7 @@ _SCRIPTS: Final = {
     for name, script in (("bash", _BASH), ("zsh", _ZSH), ("fish", _FISH))
 }
 _NAMES: Final = {"call": "tools", "prompt": "prompts"}
-"""Section of the configuration file with the names to complete, by command."""
+"""The section of the configuration file that contains the names to complete, by command."""
 
 
 def parser(name: str) -> Parser:
@@ -81,7 +81,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """Return the candidates for the last word. Without candidates, the shell completes file names."""
+    """Return the completions of the last word. If there are none, the shell completes file names."""
     *before, current = words or [""]
     return sorted({word for word in _possible(before, current) if word.startswith(current)})
 

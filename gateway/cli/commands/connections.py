@@ -1,7 +1,7 @@
-"""The command `connections` lists the services that users sign in to, signs the user in, and signs the user out.
+"""The command `connections`, which lists the services that users sign in to, and signs the user in or out.
 
-With `--url`, the command uses a running daemon. Without `--url`, the command stores tokens in the state directory of
-the file, from which servers on stdio read the tokens.
+With `--url`, a running daemon keeps the tokens. Without `--url`, tokens are kept in the state directory, from which
+`serve --stdio` reads the tokens.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _HEADERS: Final = {
     "Connection": "close",
 }
 _USER: Final = Subject("", is_operator=True)
-"""The owner of the stored tokens. Servers on stdio have no other user."""
+"""The owner of the stored tokens. A server on stdio has no other user."""
 
 
 def parser(name: str) -> Parser:
@@ -185,8 +185,6 @@ class _Daemon(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
-    """The services of a configuration file, and the sign-ins of the local user to these services."""
-
     sign_ins: SignIns
     entries: list[ServiceEntry]
 
@@ -209,10 +207,10 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, name: str, hints: Console) -> None:
-    """Sign in with a redirect to a loopback port of this machine (RFC 8252 §7.3).
+    """Sign in through a browser, which is redirected to a loopback port of this machine (RFC 8252 §7.3).
 
-    The first browser that opens the link gets a cookie, and only this browser can complete the sign-in. The server
-    rejects requests that do not belong to the sign-in, and continues to wait.
+    The first browser that opens the link receives a cookie, which is required to complete the sign-in. Requests that do
+    not belong to the sign-in are rejected.
     """
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     host, url, cookie, is_open = "", "", "", False

@@ -91,10 +91,10 @@ def imported_from(
     prefix: str | None = None,
     connection: str | None = None,
 ) -> tuple[dict[str, Json], DocumentDefinitions]:
-    """Convert the operations that match a pattern in `include`. Without patterns, convert GET and HEAD operations.
+    """Convert the operations that match a pattern in `include`, or by default all GET and HEAD operations.
 
-    Return the sections of the configuration, and the definitions with the reasons for omitted operations. Errors in the
-    definitions name missing credentials. Raise DocumentError if the document cannot be used.
+    Return the sections of the configuration, and the definitions with their errors and the omitted operations. An error
+    reports a missing credential. Raise DocumentError if the document cannot be used.
     """
     references = References(open_document)
     root = references.root(uri)

@@ -108,7 +108,7 @@ _NO_SERVER: Final = "https://api.example.com"
 
 
 async def of_document(document: str, directory: Path | None) -> str:
-    """Return a configuration that serves an OpenAPI document, given as a path or as a URL to fetch."""
+    """Return a configuration for an OpenAPI document. `document` is a path, or a URL to fetch."""
     private: set[str] = set()
     try:
         try:
@@ -261,7 +261,7 @@ async def text_of(kind: str, source: str, *, directory: Path | None, option: str
 
 
 def _of_servers(file: str, directory: Path | None) -> str:
-    """Return a configuration that serves the MCP servers of a client's JSON file."""
+    """Return a configuration for the MCP servers in the JSON file of an MCP client."""
     try:
         source = SourceFile(Path(file), decode(read_bytes(Path(file))))
     except UnreadableError as error:

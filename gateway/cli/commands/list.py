@@ -19,7 +19,7 @@ _LISTS: Final = {
     "prompts": ("prompts/list", "prompts"),
     "skills": ("skills/list", "skills"),
 }
-"""For each kind, the method that lists definitions, and the member of the result that contains the list."""
+"""The list method of each kind, and the key of the list in the result."""
 
 
 def parser(name: str) -> Parser:

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.catalog.digests import DefinitionDigests
 from gateway.catalog.lock import Difference, differences, offered_by, read_lock, rendered
 from gateway.cli.console import Console, counted, protect_stdout
-from gateway.cli.dry_run import AskedSources, asked_sources, dry_run
+from gateway.cli.dry_run import FetchedSources, dry_run, fetched_sources
 from gateway.cli.options import add_config, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.results import writing
@@ -46,7 +46,7 @@ exit codes:
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     settings = one_shot_settings(options, None)
     with protect_stdout():
-        async with asked_sources(settings) as sources:
+        async with fetched_sources(settings) as sources:
             pages, unread = ({}, ()) if sources is None else await _pages(settings, sources)
             job = compare_lock if options.check else write_lock
             path, differing = job(settings, sources=sources, pages=pages)
@@ -62,18 +62,18 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 1 if options.check and differing else 0
 
 
-async def _pages(settings: Settings, sources: AskedSources) -> tuple[DefinitionDigests, Iterable[Problem]]:
+async def _pages(settings: Settings, sources: FetchedSources) -> tuple[DefinitionDigests, Iterable[Problem]]:
     loaded = load_definitions(settings.config, sources.all)
     problems = Problems(loaded.sources, redactor=loaded.redactor)
     return await sources.upstreams.read_pages(loaded, problems), problems
 
 
 def write_lock(
-    settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = _NO_PAGES
+    settings: Settings, *, sources: FetchedSources | None = None, pages: DefinitionDigests = _NO_PAGES
 ) -> tuple[Path, Sequence[Difference] | None]:
-    """Write the lock file with the digests of all definitions and of UI pages (`pages`). Plugins are imported first.
+    """Write the lock file, with the digests of all definitions and of the UI pages in `pages`.
 
-    Return the path of the lock file, and the differences from the old lock (None for a new lock).
+    Return the path of the lock file, and the differences from the previous lock, or None if there was no lock.
     """
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         pins = {**dry.catalog.pins, **pages}
@@ -88,9 +88,9 @@ def write_lock(
 
 
 def compare_lock(
-    settings: Settings, *, sources: AskedSources | None = None, pages: DefinitionDigests = _NO_PAGES
+    settings: Settings, *, sources: FetchedSources | None = None, pages: DefinitionDigests = _NO_PAGES
 ) -> tuple[Path, Sequence[Difference]]:
-    """Return the path of the lock file, and the definitions and UI pages whose digests differ from the lock."""
+    """Return the path of the lock file, and the differences from the current definitions and UI pages."""
     with dry_run(settings, heeds_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)
         if lock.pins is None:

@@ -1,4 +1,4 @@
-"""Creates a configuration for the sources that `serve` accepts instead of a file, such as a command or a URL."""
+"""Creates a configuration for a source that `serve` accepts instead of a file, such as a command or a URL."""
 
 import json
 import re

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.cli.client.admin_api import ask_daemon, daemon_url
 from gateway.cli.console import Console, protect_stdout
-from gateway.cli.dry_run import asked_sources, dry_run
+from gateway.cli.dry_run import dry_run, fetched_sources
 from gateway.cli.options import TOKEN_HINT, add_env_file, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.config.machine_facts import exists
@@ -56,7 +56,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     try:
         with protect_stdout():
             new, warnings = await _manifest_of(one_shot_settings(options, options.new))
-            old = await _current(options, hints)
+            old = await _old_manifest(options, hints)
     except ExecutionError as error:
         hints.line(f"{hints.styled('error:', 'red')} {hints.clean(str(error))}")
         return 2  # like diff(1), where 1 means that there are differences
@@ -77,8 +77,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     return 1 if options.exit_code and not found.is_empty else 0
 
 
-async def _current(options: Namespace, hints: Console) -> Manifest:
-    """Return the old manifest from the server at `--url`, the old file, or the daemon that serves the file."""
+async def _old_manifest(options: Namespace, hints: Console) -> Manifest:
     if options.url is not None:
         return await _served(options.url)
     old, new = one_shot_settings(options, options.old), one_shot_settings(options, options.new)
@@ -99,7 +98,7 @@ async def _current(options: Namespace, hints: Console) -> Manifest:
 
 
 async def _manifest_of(settings: Settings) -> tuple[Manifest, Sequence[Problem]]:
-    async with asked_sources(settings) as sources:
+    async with fetched_sources(settings) as sources:
         with dry_run(settings, sources=sources) as dry:
             offered = {f"resources.{uri}.uri" for _, uri in dry.loaded.origins}
             warnings = [

@@ -130,7 +130,7 @@ async def _serve(settings: Settings, options: Namespace, hints: Console) -> int:
         )
     worker = take_worker(os.environ)
     if worker is None and settings.worker_count > 1:
-        _require_what_workers_need(settings, where=given_by("workers", options))
+        _check_worker_settings(settings, where=given_by("workers", options))
         return await Supervisor(settings, count=settings.worker_count, activated=take_inherited()).run()
     with cancelled_by_signals():
         async with Gateway(settings, worker=worker) as gateway:
@@ -145,7 +145,7 @@ async def _serve(settings: Settings, options: Namespace, hints: Console) -> int:
 
 
 async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | None, hints: Console) -> None:
-    """Show the endpoint, a command to try, and the console link, unless the log format is JSON."""
+    """Print the endpoint, an example command and the console link, unless the log format is JSON."""
     is_readable = settings.log_format == "console" or (settings.log_format is None and hints.is_terminal)
     if gateway.url is None or not is_readable or (worker is not None and worker.number):
         return
@@ -153,7 +153,7 @@ async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | Non
     key = f"{TOKEN_VARIABLE}=KEY " if gateway.status()["auth"] else ""
     lines = {
         "MCP endpoint": gateway.url,
-        "try it": f"{key}{typed_command()} {_attempt(tools)} --url {gateway.url}",
+        "try it": f"{key}{typed_command()} {_example_command(tools)} --url {gateway.url}",
         "console": gateway.console_link,
         "stop": "Ctrl-C",
     }
@@ -162,16 +162,15 @@ async def _show_start(gateway: Gateway, settings: Settings, worker: Worker | Non
             hints.fact(label, text, width=12)
 
 
-def _attempt(tools: Sequence[JsonObject]) -> str:
-    """Return an example command: `call` for a read-only tool without required arguments, or else `list`."""
+def _example_command(tools: Sequence[JsonObject]) -> str:
+    """Return `call TOOL` for a read-only tool without required arguments, or else `list`."""
     for tool in tools:
         if tool.get("annotations", {}).get("readOnlyHint") and not tool["inputSchema"].get("required"):
             return f"call {shlex.quote(tool['name'])}"
     return "list"
 
 
-def _require_what_workers_need(settings: Settings, *, where: str) -> None:
-    """Raise ConfigError if the settings do not support several workers. The error names the setting to change."""
+def _check_worker_settings(settings: Settings, *, where: str) -> None:
     if settings.stdio:
         raise ConfigError.at(where, "workers cannot share standard input. Omit --stdio, or use one worker")
     if settings.store_url() is None:

@@ -13,7 +13,7 @@ from gateway.audit.audit_log import check_audit_file
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.cli.console import Console, counted, left_out_lines, protect_stdout, waiting
-from gateway.cli.dry_run import AskedSources, DryRun, asked_sources, dry_run
+from gateway.cli.dry_run import DryRun, FetchedSources, dry_run, fetched_sources
 from gateway.cli.options import add_config, add_json, add_lists_all, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.config.diagnostics.problems import Problems
@@ -38,7 +38,7 @@ _QUERY_SECONDS: Final = 10.0
 _Query = tuple[SqlCompletion, DocumentPath, Inputs]
 """A query, its path in the file, and the inputs that it can use."""
 _DEFINING: Final = frozenset({"CREATE", "ALTER", "DROP"})
-"""Statements that define names. Later statements cannot be checked, because the names do not exist yet."""
+"""Statements that change the schema. Statements after them can depend on the change, so they are not checked."""
 
 
 def parser(name: str) -> Parser:
@@ -98,7 +98,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
 
 
 async def _asked(settings: Settings) -> tuple[DryRun, Sequence[Problem]]:
-    async with asked_sources(settings) as sources:
+    async with fetched_sources(settings) as sources:
         dry, problems = check(settings, sources=sources)
         refused = await refused_queries(dry.loaded, dry.catalog.databases)
         return dry, (*problems, *refused, *(() if sources is None else sources.unreachable))
@@ -118,7 +118,7 @@ def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
     return hints.styled(f"{config} is valid" + f" ({', '.join(counts)})" * bool(counts), "green")
 
 
-def check(settings: Settings, *, sources: AskedSources | None = None) -> tuple[DryRun, Sequence[Problem]]:
+def check(settings: Settings, *, sources: FetchedSources | None = None) -> tuple[DryRun, Sequence[Problem]]:
     """Load and compile the file, and return the compiled configuration with all warnings.
 
     Raises:
@@ -130,7 +130,7 @@ def check(settings: Settings, *, sources: AskedSources | None = None) -> tuple[D
 
 
 def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
-    """Warn about stub responses whose file does not exist. This function is a `Check` of the compiler."""
+    """Warn about stub responses whose file does not exist."""
     for name, tool in loaded.document.tools.items():
         for index, test in enumerate(tool.tests):
             if test.http is None or test.http.file is None:
@@ -186,7 +186,7 @@ def _rejection_of_part(dialect: str, part: bytes) -> str | None:
 
 
 def _parts(schema: JsonObject) -> Iterator[Json]:
-    """Yield the schema without its properties, then each property, because each part can be checked separately."""
+    """Yield the schema without its properties, then each property, so that equal properties are checked only once."""
     properties, required = schema.get("properties"), schema.get("required")
     if isinstance(properties, Mapping):
         are_names = isinstance(required, list) and all(isinstance(name, str) for name in required)

@@ -37,7 +37,7 @@ _KIND_OF_SECTION: Final = {
     "skills": "skill",
     "openapi": "tool",
 }
-"""Maps a section to the kind of its entries, for definitions that were left out of the catalog."""
+"""The kind of the entries in each section, for definitions that are not in the catalog."""
 _FILES: Final = "files"
 _TEXTS: Final = ("title", "description", "annotations")
 _CUT: Final[Mapping[str, Callable[[JsonObject, str], JsonObject]]] = {
@@ -53,7 +53,7 @@ _NO_ENTRY: Final = HttpError(status=404, message="Unknown entry")
 
 class _Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     served: Candidate
-    """The served configuration, whose catalog includes definitions that plugins have disabled."""
+    """The served configuration. Its catalog includes definitions that plugins have disabled."""
     current: Catalog
     upstreams: Mapping[str, Mapping[str, Json]]
     identity: Identity
@@ -78,7 +78,7 @@ class CatalogApi(msgspec.Struct, frozen=True, kw_only=True):
         yield "/catalog/{kind}", READ, self._definition
 
     def counts(self, request: HttpRequest) -> dict[str, int]:
-        """Count the available entries by kind, and the `unavailable` entries, without building the entries."""
+        """Count the available entries by kind, and the `unavailable` entries. Building all entries would be slower."""
         snapshot = self._snapshot(request)
         offered = Counter(
             _kind_of(each)
@@ -190,7 +190,7 @@ def _written(entry: _Entry, snapshot: _Snapshot) -> JsonObject:
 
 
 def _entries(snapshot: _Snapshot) -> Iterator[_Entry]:
-    """Yield the primitives in list order, then the skills, then the definitions left out of the catalog."""
+    """Yield tools, resources and prompts in list order, then skills, then unavailable definitions."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
     for primitive in snapshot.served.catalog.primitives():
         if _is_skill_file(primitive):
@@ -227,7 +227,7 @@ def _entry(primitive: Primitive, snapshot: _Snapshot, *, is_enabled: bool) -> _E
     )
     named = {"uri": _uri_of(primitive), **{name: definition.get(name) for name in _TEXTS}}
     facts = {
-        **_bare(kind, primitive.name if kind in {"tool", "prompt"} else definition["name"], snapshot, place),
+        **_default_facts(kind, primitive.name if kind in {"tool", "prompt"} else definition["name"], snapshot, place),
         **{name: value for name, value in named.items() if value is not None},
         "tags": list(primitive.tags),
         "scopes": sorted(primitive.access.scopes),
@@ -238,12 +238,12 @@ def _entry(primitive: Primitive, snapshot: _Snapshot, *, is_enabled: bool) -> _E
     }
     if upstream is not None:
         facts |= {"backend": "upstream", "upstream": upstream}
-    facts["source"] = facts["source"] or snapshot.served.places.source_of(_entry_of(primitive, snapshot))
+    facts["source"] = facts["source"] or snapshot.served.places.source_of(_generator_of(primitive, snapshot))
     return _Entry(kind=kind, key=primitive.name, facts=facts, primitive=primitive)
 
 
-def _entry_of(primitive: Primitive, snapshot: _Snapshot) -> tuple[str, str]:
-    """Return the section and name of the tool or skill that generated the resource `primitive`."""
+def _generator_of(primitive: Primitive, snapshot: _Snapshot) -> tuple[str, str]:
+    """Return the section and the name of the tool or skill that generated a resource."""
     if primitive.definition.get("mimeType") == APP_MEDIA_TYPE:
         return "tools", primitive.definition["name"]
     found = (each for each in snapshot.served.catalog.skills.values() if primitive.name == key_of(each.name))
@@ -251,7 +251,7 @@ def _entry_of(primitive: Primitive, snapshot: _Snapshot) -> tuple[str, str]:
 
 
 def _skill(skill: Skill, uri: str, snapshot: _Snapshot) -> _Entry:
-    facts = _bare("skill", skill.name, snapshot, ("skills", str(skill.index)))
+    facts = _default_facts("skill", skill.name, snapshot, ("skills", str(skill.index)))
     facts |= {"uri": uri, "backend": _FILES, "offered": True}
     if (description := skill.entry["frontmatter"].get("description")) is not None:
         facts["description"] = description
@@ -260,14 +260,14 @@ def _skill(skill: Skill, uri: str, snapshot: _Snapshot) -> _Entry:
 
 def _unavailable(absent: Unavailable, snapshot: _Snapshot) -> _Entry:
     kind = _KIND_OF_SECTION[absent.kind]
-    facts = {**_bare(kind, absent.name, snapshot, (absent.kind, absent.name)), "reason": absent.reason}
+    facts = {**_default_facts(kind, absent.name, snapshot, (absent.kind, absent.name)), "reason": absent.reason}
     # OpenAPI operations and skills have no definition that names a backend, so derive the backend from the section.
     facts["backend"] = facts["backend"] or ("http" if absent.kind == "openapi" else _FILES)
     return _Entry(kind=kind, key=absent.name, facts=facts)
 
 
-def _bare(kind: str, name: str, snapshot: _Snapshot, place: Place) -> dict[str, Json]:
-    """Return the entry of an unavailable definition. Available definitions use the same values as defaults."""
+def _default_facts(kind: str, name: str, snapshot: _Snapshot, place: Place) -> dict[str, Json]:
+    """Return an entry with the default values of an unavailable definition."""
     definitions = getattr(snapshot.served.document, place[0], None)
     definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
     return {
@@ -293,7 +293,7 @@ def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
 
 
 def _problem_of(upstream: str | None, snapshot: _Snapshot) -> str | None:
-    """Return the error of an unreachable upstream, or None. Its last known definitions stay in the catalog."""
+    """Return the error of an unreachable upstream, whose last known definitions stay in the catalog."""
     reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
     return None if reason is None else f"its upstream {upstream} is down: {reason}"
 

@@ -34,7 +34,7 @@ class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
     places: DefinitionPlaces = NO_PLACES
 
     def excerpt(self, place: Place) -> str | None:
-        """Return the masked lines of a definition, or None if the definition is not in the files."""
+        """Return the masked lines of the definition at `place`, or None if the definition is not in the files."""
         found = self.places.lines.get(place)
         # A definition that a source such as an upstream generated has the line of the source, but no lines in a file.
         if found is None or place in self.places.origins or found[0] not in self.texts:

@@ -134,14 +134,14 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
-    """Return the view in `?view=`, or None if there is none. If the caller cannot use the view, return a 404 error."""
+    """Return the view that `?view=` names, or None without it. Return a 404 error if the caller cannot use the view."""
     name = request.raw.query.get("view") or None
     is_admitted = request.identity.may_enter(name) and views.admits(name, request.identity)
     return name if is_admitted else _NO_VIEW
 
 
 def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
-    """Return the method with its name or URI and its arguments, or None if the body is malformed."""
+    """Return the method and its parameters, or None if the body is malformed."""
     method, params = body.get("method"), body.get("params")
     if not isinstance(method, str) or method not in _EXPLAINED or not isinstance(params, dict):
         return None
@@ -152,7 +152,7 @@ def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
 
 
 def _only(catalog: Catalog, method: str, asked: str) -> Catalog:
-    """Return a catalog with only the requested primitive. The access rules of the catalog still apply."""
+    """Return a catalog with only the requested tool, prompt or resource. Access rules still apply."""
     match method:
         case "tools/call":
             wanted: Primitive | None = catalog.tool(asked)

@@ -43,11 +43,11 @@ _POLL: Final = timedelta(seconds=2)
 ShowConsole = Callable[[str], None]
 """A function that receives the URL of the console."""
 _LIVE: Final = "gateway.cli.commands.dev.live_view"
-"""This module needs the extra `dev`, and is imported only if the output is a terminal."""
+"""The module is imported only if the output is a terminal, because it needs the extra `dev`."""
 _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
 _SHOW_CURSOR: Final = b"\x1b[?25h\r\n"
 _LOCAL_MODES: Final = 3
-"""Index of the local modes in the list of `termios.tcgetattr`."""
+"""Index of the local modes in the result of `termios.tcgetattr`."""
 
 
 def parser(name: str) -> Parser:
@@ -87,7 +87,7 @@ async def run(options: Namespace, out: Console, _hints: Console) -> int:
     with ExitStack() as stack:
         stream, hand_over, leave = stack.enter_context(raw_terminal())
         console = Console(stream)
-        lines = EventLines(plain_lines(console), has_problems_in_full=True)
+        lines = EventLines(plain_lines(console), shows_all_problems=True)
         if out.is_terminal and os.environ.get("TERM") != "dumb":
             try:
                 live = import_module(_LIVE).LiveView
@@ -119,7 +119,8 @@ async def develop(
 ) -> None:
     """Serve the file until SIGINT or SIGTERM. If the file is invalid, wait for a change and try again.
 
-    `on_exit` is called before an exit without cleanup, from any thread. `show_console` enables the console.
+    `on_exit` is called if the process exits without cleanup, and must be safe to call from any thread. With
+    `show_console`, serve the console and pass its URL to the function.
     """
     while True:
         # Take the time before loading the file, so that a change during loading is noticed.
@@ -204,8 +205,9 @@ def _watch_plan(path: Path) -> WatchPlan:
 def raw_terminal() -> Iterator[tuple[TextIO, Callable[[Callable[[str], None]], None], Callable[[], None]]]:
     """Capture standard output and standard error, including the output of plugins.
 
-    Yield the real terminal and two functions. The first function starts to pass each captured line to a callback. The
-    second function restores the terminal before an exit without cleanup, and is safe to call from any thread.
+    Yield the real terminal and two functions. The first function takes a callback, and passes each captured line to the
+    callback. The second function restores the terminal if the process exits without cleanup, and can be called from any
+    thread.
     """
     sys.stdout.flush()
     sys.stderr.flush()

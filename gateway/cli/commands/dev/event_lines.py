@@ -1,4 +1,4 @@
-"""Converts the activity of the server and the output of the process into styled lines."""
+"""Converts calls, reloads, status changes and log output into styled lines."""
 
 import json
 import os
@@ -33,25 +33,25 @@ _OUTCOMES: Final = {
     Outcome.INPUT_REQUIRED: "asks the user",
     Outcome.CANCELLED: "cancelled",
 }
-_SHOWN_OTHERWISE: Final = frozenset({"loaded", "listening", "reloaded", "reload refused", "stopping"})
-"""Log events that are hidden, because snapshots and reloads already show the same information."""
+_HIDDEN_EVENTS: Final = frozenset({"loaded", "listening", "reloaded", "reload refused", "stopping"})
+"""Log events that are not shown, because snapshots and reloads already show the same information."""
 _LEVELS: Final = {"error": "red", "critical": "red", "warning": "yellow", "debug": "dim"}
 _FRAME: Final = frozenset({"timestamp", "level", "event"})
 
 
 class RunningCall(NamedTuple):
     what: str
-    """The name of the primitive, or the name or URI in the request if the primitive is unknown."""
+    """The name of the definition, or the requested name or URI if there is no such definition."""
     arguments: str
     client: str
     began: datetime
 
 
 class StatusSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the daemon at one moment. A snapshot is taken several times per second."""
+    """The state of the daemon, which is captured several times per second."""
 
     status: JsonObject
-    """The body of `/-/status`, or an empty object while nothing is served."""
+    """The body of `/-/status`, or an empty object until the server has started."""
     url: str | None
     problems: tuple[Problem, ...]
     """The errors that prevent the file from being served."""
@@ -60,12 +60,11 @@ class StatusSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventLines:
-    """Observes calls, reloads, log output and snapshots, and shows each event as a line."""
+    """Shows calls, reloads, status changes and log output as lines. Calls `show` with each line, from any thread."""
 
-    def __init__(self, show: Callable[[Line], None], *, has_problems_in_full: bool) -> None:
-        """Pass each line to `show`, from any thread. `has_problems_in_full` shows all problems of an invalid file."""
+    def __init__(self, show: Callable[[Line], None], *, shows_all_problems: bool) -> None:
         self._show: Final = show
-        self._has_problems_in_full: Final = has_problems_in_full
+        self._shows_all_problems: Final = shows_all_problems
         self.running: Final[dict[str, RunningCall]] = {}
         """Running calls by call id, in the order in which the calls started."""
         self.snapshot = StatusSnapshot(status={}, url=None, problems=())
@@ -134,15 +133,15 @@ class EventLines:
             self._show([_clock(), ("✓ ", "green"), ("the file is valid again", "bold")])
             return
         self._show([_clock(), ("✗ ", "red"), (title_of_problems(snapshot), "red")])
-        if self._has_problems_in_full:
+        if self._shows_all_problems:
             for line in render(snapshot.problems, colour=False).splitlines():
                 self._show([(f"           {line}", "")])
 
 
 def plain_lines(console: Console) -> Callable[[Line], None]:
-    """Return a function that writes lines to the console, for output without the live view.
+    """Return a function that prints a line without the live view.
 
-    If the reader of the output has closed the pipe, the function stops the process.
+    If the reader of the output has closed the pipe, printing a line stops the process.
     """
     lock, is_unread = threading.Lock(), threading.Event()
 
@@ -169,7 +168,7 @@ def log_line(line: str) -> Line | None:
         event = entry.pop("event")
     except (ValueError, TypeError, KeyError, AttributeError):
         return [(line, "")]
-    if event in _SHOWN_OTHERWISE:
+    if event in _HIDDEN_EVENTS:
         return None
     level = str(entry.get("level", "info"))
     facts = "".join(f"  {key}={_plain(value)}" for key, value in entry.items() if key not in _FRAME)

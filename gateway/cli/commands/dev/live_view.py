@@ -1,4 +1,4 @@
-"""The live view of the command `dev` shows scrolling lines with the current state below the lines.
+"""The live view of `dev`: scrolling lines, and the current state of the server below the lines.
 
 The view needs `rich`, which measures characters and handles resizing. `rich` is only in the extra `dev`, because
 structlog imports `rich` if it is installed, and the import doubles the startup time of every command.
@@ -28,7 +28,7 @@ _MAX_CALLS: Final = 8
 
 class LiveView(EventLines):
     def __init__(self, console: Console, stream: TextIO, *, config: str) -> None:
-        super().__init__(self._print, has_problems_in_full=False)
+        super().__init__(self._print, shows_all_problems=False)
         self._plain_console: Final = console
         self._config: Final = config
         self._latest: Final[deque[Text]] = deque(maxlen=_KEPT)

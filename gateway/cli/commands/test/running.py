@@ -1,7 +1,7 @@
 """Runs the tests of tools by calling each tool through the dispatcher and comparing the result.
 
-Commands and functions really run. An HTTP backend uses a stub server on loopback if the test defines a response.
-Confirmation requests of a tool are accepted.
+Commands and functions are executed. HTTP requests are sent to a stub server on loopback if the test defines a response.
+Confirmation requests are accepted.
 """
 
 import json
@@ -49,7 +49,7 @@ _ACCEPT: Final[JsonObject] = {"action": "accept", "content": {}}
 class Mismatch(NamedTuple):
     reason: str
     difference: tuple[str, ...] = ()
-    """Compared lines. The prefix `- ` marks expected lines, `+ ` marks received lines, and spaces mark common lines."""
+    """Lines of a diff: `- ` marks expected lines, `+ ` marks received lines, and two spaces mark common lines."""
 
 
 class Grade(StrEnum):
@@ -179,7 +179,7 @@ _MAX_LINES: Final = 60
 
 
 def mismatch(result: JsonObject, expected: Expectation | None) -> Mismatch | None:
-    """Compare a `tools/call` result with the expectation. Return the mismatch, or None if the result matches."""
+    """Compare a `tools/call` result with the expectation. Return None if the result matches."""
     text = _text_of(result)
     failed = result.get("isError") is True
     if expected is not None and expected.error is not None:
@@ -225,13 +225,13 @@ def _text_mismatch(received: str, expected: TextMatch, *, what: str) -> Mismatch
 def _json_mismatch(received: Json, expected: Json, text: str) -> Mismatch | None:
     if received is ABSENT:
         return Mismatch("expected JSON, but received text", _received(text))
+    # In Python, 1 equals True, but not in JSON.
     if received == expected and _booleans_of(received) == _booleans_of(expected):
         return None
     return Mismatch("the JSON is different", _difference(_pretty(expected), _pretty(received)))
 
 
 def _booleans_of(value: Json) -> Json:
-    """Replace each scalar with whether it is a boolean. Python treats 1 and True as equal, but JSON does not."""
     match value:
         case dict():
             return {name: _booleans_of(member) for name, member in value.items()}
@@ -304,7 +304,7 @@ def diverted_to(executor: Executor, origin: URL) -> Executor:
 
 
 class _Diverted(msgspec.Struct, frozen=True):
-    """Sends requests to the stub at `origin`, without a proxy, a client certificate or following redirects."""
+    """Sends requests to the stub at `origin`. Uses no proxy or client certificate, and does not follow redirects."""
 
     sender: Sender
     origin: URL

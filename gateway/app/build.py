@@ -491,7 +491,7 @@ def _resource_updated(
 def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
     """Return the names that can become metric labels, by kind. Other names that clients send must not become labels."""
     prompts = frozenset(catalog.prompts)
-    own = OWN_NAMES if any(view.put_search for view in catalog.views.values()) else ()
+    own = OWN_NAMES if any(view.add_search for view in catalog.views.values()) else ()
     resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))
     return {
         "tool": frozenset((*catalog.tools, *own)),

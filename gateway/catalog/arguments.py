@@ -17,21 +17,21 @@ from gateway.wire.headers import HeaderParameter
 
 
 class Confinement(msgspec.Struct, frozen=True):
-    """Restricts paths from callers to one directory (`within`).
+    """Allows only absolute paths inside one directory, for inputs with `within`.
 
-    Rejects paths that are outside the directory or leave it through `..` or symbolic links, and paths with NUL.
-    Relative paths are rejected too, because each program can resolve them differently.
+    Symbolic links and `..` are resolved before the check. Relative paths are rejected, because each program can resolve
+    them differently.
 
-    Links are resolved before the backend opens the path. In between, anyone who can write to the directory could add a
-    link. A `sandbox` with `readable` prevents this attack.
+    Between the check and the use of a path, anyone who can write to the directory could add a link. A `sandbox` with
+    `readable` prevents this attack.
     """
 
     root: Path
-    place: str
-    """The real path of `root`, with links resolved when the configuration is loaded."""
+    real_root: str
+    """The path of `root` with resolved links, computed when the configuration is loaded."""
 
     def refusal(self, value: Json) -> str | None:
-        """Return why a path, or any path in a list, is not allowed. Return None if all are allowed."""
+        """Return an error message if the path, or a path in a list of paths, is not allowed."""
         match value:
             case str():
                 return (
@@ -49,13 +49,13 @@ class Confinement(msgspec.Struct, frozen=True):
             return False
         try:
             # Compare path segments, because `/srv/data` does not contain `/srv/data-old`.
-            return Path(os.path.realpath(path)).is_relative_to(self.place)
+            return Path(os.path.realpath(path)).is_relative_to(self.real_root)
         except (OSError, ValueError):  # ValueError: a lone surrogate, for example
             return False
 
 
 class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
-    """Prepares and validates the arguments of a tool's calls."""
+    """Prepares and validates the arguments of calls to one tool."""
 
     schema: JsonObject
     """The `inputSchema` sent to clients."""
@@ -65,13 +65,13 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     has_defaults: bool
     confinements: Mapping[str, Confinement]
     has_integers: bool
-    """Whether the schema mentions integers. If so, `3.0` from a client becomes `3` for the backend."""
+    """Whether the schema contains the type `integer`. If so, `3.0` from a client becomes `3` for the backend."""
     coerce: bool
     validates: bool = True
     files: FilePlaces | None = None
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
-        """Fill in defaults, coerce and validate the arguments, confine paths, and decode files.
+        """Fill in defaults, coerce and validate the arguments, check paths, and decode files.
 
         Raises:
             ArgumentsError: the arguments are invalid. The error names each invalid argument by JSON Pointer.
@@ -97,7 +97,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
         return 0 if self.files is None else self.files.size(arguments)
 
     def described(self, arguments: JsonObject) -> JsonObject:
-        """Return the arguments with descriptions instead of file contents, for logs."""
+        """Return the arguments for logs, with descriptions in place of file contents."""
         return arguments if self.files is None else self.files.described(arguments)
 
     def _filled(self, arguments: JsonObject) -> JsonObject:

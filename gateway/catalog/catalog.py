@@ -38,22 +38,22 @@ from gateway.json_types import JsonObject, empty
 from gateway.plugin import ListKind
 
 Selection = Callable[[ListKind, Iterable[str], Iterable[str]], bool]
-"""A compiled `include` or `exclude`: returns whether it selects a primitive with the given kind, tags and names."""
+"""A compiled `include` or `exclude`. Returns whether it selects the primitive with the given kind, tags and names."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     include: Selection | None = None
-    """If None, the view includes all primitives."""
+    """If None, the view includes all primitives that are not excluded."""
     exclude: Selection | None = None
     instructions: str | None = None
     """If None, clients see the instructions of the whole catalog."""
     access: RequiredScopes = EVERYBODY
-    put_search: "PutSearch | None" = None
+    add_search: "AddSearch | None" = None
     """Function that adds the search tools, for views with `search: true`."""
 
     def holds(self, kind: ListKind, *, tags: Iterable[str], names: Iterable[str]) -> bool:
-        """Return whether the view contains a primitive. For a resource, `names` are its key and its URI."""
+        """Return whether the view contains a primitive. For a resource, `names` are the key and the URI."""
         tags, names = tuple(tags), tuple(names)
         if self.include is not None and not self.include(kind, tags, names):
             return False
@@ -94,7 +94,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Instructions of each upstream, by the name of the upstream."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Names of public upstreams whose tools are not known yet, by the prefix of their tool names."""
+    """Maps the tool prefix of each unavailable upstream to the name of the upstream."""
     page_size: int
     cache_ttl: timedelta
     tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)
@@ -115,13 +115,14 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     view: str | None = None
     listed_tools: tuple[Tool, ...] | None = None
     """Tools that `tools/list` returns in a view with `search`. None lists all tools."""
-    beyond: "Catalog | None" = None
-    """The caller's catalog without the view. Tools and prompts in the view can also read resources outside the view."""
+    without_view: "Catalog | None" = None
+    """The caller's catalog without the view, because tools and prompts can read resources outside the view."""
     left_out: tuple[Unavailable, ...] = ()
     warnings: tuple[Problem, ...] = ()
     redactor: Redactor
     pins: DefinitionDigests = msgspec.field(default_factory=dict)
-    """Digests of the served definitions. Definitions served in their locked version have the digests of the lock."""
+    """Digests of the served definitions. If the locked version of a definition is served, its digest in the lock file.
+    """
     lock_differences: tuple[Difference, ...] = ()
     limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
@@ -129,14 +130,14 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def all_instructions(self) -> str | None:
-        """The instructions of the files, then the instructions of each upstream with a primitive in this catalog."""
+        """The server's instructions, followed by the instructions of each upstream with a primitive in this catalog."""
         names = {each.upstream for each in self.primitives()} if self.upstream_instructions else ()
         said = [f"## {name}\n\n{text}" for name, text in self.upstream_instructions.items() if name in names]
         return "\n\n".join([*filter(None, [self.instructions]), *said]) if said else self.instructions
 
     @cached_property
     def file_fingerprints(self) -> Mapping[str, str]:
-        """Fingerprints of the lists without the primitives of upstreams."""
+        """Like `fingerprints`, but without the primitives of upstreams."""
         tools = self.tools.values() if self.listed_tools is None else self.listed_tools
         others = (each for each in self.primitives() if each.kind != "tools")
         return _fingerprints(each for each in chain[Primitive](tools, others) if not each.upstream)
@@ -146,17 +147,17 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self.scoped_to is not None or self.view is not None
 
     def where(self, predicate: Callable[[Primitive], bool]) -> "Catalog":
-        """Return a catalog with only the matching primitives, but with the same scopes and aliases."""
+        """Return a copy with only the matching primitives. Aliases and scopes are not recomputed."""
         return self._listing(filter(predicate, self.primitives()))
 
     def with_listed_tools(self, tools: Iterable[Tool]) -> "Catalog":
-        """Return a catalog whose `tools/list` contains only these tools. Clients can still call all tools."""
+        """Return a copy whose `tools/list` contains only these tools. Clients can still call all tools."""
         listed = tuple(tools)
         fingerprints = {**self.fingerprints, "tools": _fingerprints(listed)["tools"]}
         return replace(self, listed_tools=listed, fingerprints=fingerprints)
 
     def with_primitives(self, primitives: Iterable[Primitive]) -> "Catalog":
-        """Return a catalog with the given primitives, and recompute its aliases, scopes and digests."""
+        """Return a copy with the given primitives, and with recomputed aliases, scopes and digests."""
         found = self._listing(primitives)
         return replace(
             found,
@@ -211,10 +212,10 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return frozenset({current, *(old for old, new in aliases.items() if new == current)})
 
     def resource(self, uri: str) -> tuple[Resource | ResourceTemplate, Mapping[str, str]] | None:
-        """Return the resource or template that serves `uri`, and the variables in the URI.
+        """Return the resource or template that serves `uri`, and the values of the template's variables.
 
-        Exact URIs take precedence over templates, and templates in the configuration over templates of upstreams. The
-        first matching template of the configuration wins, otherwise the closest match of the upstreams.
+        A resource with exactly this URI takes precedence over templates. Otherwise, the first matching template in the
+        configuration files is used or, failing that, the upstream template that matches most closely.
         """
         uri = self.aliases.get("resources", {}).get(uri, uri)
         if (resource := self.resources.get(uri)) is not None:
@@ -231,7 +232,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return found
 
 
-PutSearch = Callable[[Catalog], Catalog]
+AddSearch = Callable[[Catalog], Catalog]
 """Adds the search tools to a catalog, and hides most other tools from `tools/list`."""
 
 
@@ -243,12 +244,11 @@ def _fingerprints(primitives: Iterable[Primitive]) -> dict[str, str]:
 
 
 def _aliases(primitives: Mapping[str, Primitive]) -> dict[str, str]:
-    """Map each alias to the current name. Skip aliases that are also names of primitives."""
     return {alias: key for key, each in primitives.items() for alias in each.aliases if alias not in primitives}
 
 
 def _names_in_apps(tools: Mapping[str, Tool]) -> dict[str, str]:
-    """Map the names that app pages of upstreams use for tools to the served names. Skip ambiguous names."""
+    """Map tool names in the app pages of upstreams to served names, except for ambiguous names."""
     counts = Counter(each.name_in_app for each in tools.values() if each.name_in_app)
     return {
         each.name_in_app: name
@@ -270,8 +270,8 @@ MAX_PARTS: Final = 256
 class CallerCatalogs:
     """Narrows the catalog to the primitives that one caller can see.
 
-    Hidden primitives are removed, so lookups need no scope checks. Primitives marked `visible` are always included, and
-    their scopes are checked when a caller uses them.
+    Hidden primitives are removed, so lookups need no scope checks. A primitive with `visible: true` is always included,
+    and its scopes are checked when a caller uses it.
     """
 
     def __init__(self) -> None:
@@ -299,17 +299,17 @@ class CallerCatalogs:
 
 
 def scoped(catalog: Catalog, held: frozenset[str]) -> Catalog:
-    """Return a catalog with only the primitives that these scopes allow."""
+    """Return a copy with only the primitives that a caller with these scopes can see."""
     return replace(catalog.where(lambda each: each.access.is_listed_for(held)), scoped_to=held)
 
 
 def viewed(catalog: Catalog, view: View) -> Catalog:
-    """Return a catalog with only the primitives that belong to a view."""
+    """Return a copy with only the primitives that belong to the view."""
     part = replace(
         catalog.where(lambda each: view.holds(each.kind, tags=each.tags, names=names_of(each))),
         view=view.name,
-        beyond=catalog,
+        without_view=catalog,
         instructions=catalog.instructions if view.instructions is None else view.instructions,
         scopes=catalog.scopes | view.access.scopes,
     )
-    return part if view.put_search is None else view.put_search(part)
+    return part if view.add_search is None else view.add_search(part)

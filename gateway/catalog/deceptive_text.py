@@ -91,11 +91,14 @@ _ALIKE: Final[dict[int, str | None]] = {
 }
 """Replacements of characters in a skeleton. Separators map to None, which removes them."""
 _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
-"""Scripts with similar letters. A script is the first word of a letter's Unicode name."""
+"""Scripts with letters that look alike. The Unicode name of a letter starts with its script."""
 
 
 def mixed_scripts(name: str) -> str | None:
-    """Return the code point and name of the first letter that mixes similar scripts within a word, or None."""
+    """Return the first letter that is in a different script than earlier letters of the same word, or None.
+
+    Only scripts with similar letters are compared. The result contains the letter's code point and name.
+    """
     if name.isascii():
         return None
     # Check each word separately, because a name can contain words in different scripts.

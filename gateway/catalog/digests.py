@@ -24,9 +24,9 @@ Name = tuple[str, str]
 """A section of the file, and a key in that section."""
 
 DefinitionDigest = Mapping[str, str]
-"""Maps each part of a definition to its SHA-256. The parts are the `definition`, its `connection` or `database`, the
-file's `defaults`, the `code` of its plugins, the `files` of its queries or of a skill, its `page`, and the `origin` of
-a definition from a source.
+"""Maps the parts of a definition to SHA-256 digests. The parts are the `definition`, its `connection` and `database`,
+the file's `defaults`, the `code` of plugins, the `files` of a query or a skill, the `page` of an app, and the `origin`
+(the configuration entry that generated the definition).
 """
 
 DefinitionDigests = Mapping[Name, DefinitionDigest]
@@ -34,11 +34,11 @@ DefinitionDigests = Mapping[Name, DefinitionDigest]
 _LEADS_TO: Final = ("command", "args", "cwd", "url", "connection", "document", "type", "transport")
 SKILLS: Final = "skills"
 CLAIMS: Final = "claims"
-"""Section of the lock for names that several source entries offer. Locks which entry provides the name."""
+"""Section of the lock for names that several entries offer. The section locks which entry serves a name."""
 PAGES: Final = "pages"
-"""Section of the lock for pages of upstreams, by URI. A reload does not read the pages."""
+"""Section of the lock for pages of upstreams, by URI. Digests are compared when a page is read."""
 INSTRUCTIONS: Final[Name] = ("server", "instructions")
-"""The server's instructions, which are locked like a description, because models follow them."""
+"""The server's instructions. Models follow instructions, so these are locked like descriptions."""
 
 
 def instructions_of(upstream: str) -> Name:
@@ -52,7 +52,7 @@ def instructions_of_view(view: str) -> Name:
 def digests_of(
     loaded: LoadedConfig, plugins: Plugins, *, skills: Iterable[SkillSnapshot] = ()
 ) -> dict[Name, dict[str, str]]:
-    """Digest all definitions, skills with their files, and instructions. Call `plugins.open` first."""
+    """Digest all definitions, skills with their files, and instructions. `plugins` must be open."""
     document = loaded.document
     pins: dict[Name, dict[str, str]] = {}
     if document.server.instructions is not None:
@@ -87,7 +87,7 @@ def digests_of(
 
 
 def locked_owners(loaded: LoadedConfig, locked: DefinitionDigests | None) -> dict[DocumentPath, DocumentPath]:
-    """Return the source entry, such as `("upstreams", "github")`, of each locked definition."""
+    """Map each locked definition to the entry that it came from, such as `("upstreams", "github")`."""
     document = loaded.document
     paths = [(section, name) for section in ("upstreams", "openapi") for name in getattr(document, section)]
     entries = {_origin(loaded, path): path for path in paths} if locked else {}
@@ -99,7 +99,7 @@ def locked_owners(loaded: LoadedConfig, locked: DefinitionDigests | None) -> dic
 
 
 def _origin(loaded: LoadedConfig, path: tuple[str, ...]) -> str:
-    """Digest the path and target of a source entry, such as an upstream, without values of variables and secrets."""
+    """Digest the name and target (such as a command or URL) of an entry, without values of variables and secrets."""
     found = loaded.sources.written(path)
     written = found if isinstance(found, Mapping) else {}
     leads = {key: written[key] for key in _LEADS_TO if written.get(key)}

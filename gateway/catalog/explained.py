@@ -1,6 +1,7 @@
-"""Explains requests instead of running them.
+"""Explains what requests would do, without running them.
 
-Only the executors of the catalog are replaced, so aliases, defaults, coercion and errors match a real request.
+Only the executors of the catalog are replaced, so aliases, defaults, coercion and errors are the same as in real
+requests.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +35,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """The command, request or function that the backend would run."""
     timeout_seconds: float
     from_caller: JsonObject
-    """Facts of the caller that templates use, by name such as `caller.subject`."""
+    """Attributes of the caller that templates use, by name (such as `caller.subject`)."""
 
     def as_json(self) -> dict[str, Json]:
         described = {
@@ -50,7 +51,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explaining(catalog: Catalog, report: Callable[[Explained], None]) -> Catalog:
-    """Return a copy of the catalog whose executors report explanations, without confirmations and tasks."""
+    """Return a copy of the catalog that reports explanations instead of running calls, without `confirm` and `task`."""
 
     def explaining(given: Primitive) -> Primitive:
         match given:

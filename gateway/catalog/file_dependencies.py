@@ -10,8 +10,8 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.executors.files.globs import Globs
 from gateway.json_types import empty
 
-RootPlace = tuple[str, frozenset[str]]
-"""The real path of a directory, and the components of its path that are symbolic links."""
+ResolvedRoot = tuple[str, frozenset[str]]
+"""The path of a directory with resolved links, and all symbolic links in the original path."""
 
 
 class FileDependencies(msgspec.Struct, frozen=True):
@@ -22,19 +22,19 @@ class FileDependencies(msgspec.Struct, frozen=True):
     """Plugin directories, watched recursively."""
     globs: set[Globs] = msgspec.field(default_factory=set)
     """Globs of `files:`. Only changes of matching files trigger a reload."""
-    roots: dict[str, RootPlace] = msgspec.field(default_factory=dict)
-    served_roots: Mapping[str, RootPlace] = msgspec.field(default_factory=empty)
+    roots: dict[str, ResolvedRoot] = msgspec.field(default_factory=dict)
+    served_roots: Mapping[str, ResolvedRoot] = msgspec.field(default_factory=empty)
 
-    def add_root(self, root: str, *, place: str, problems: Problems) -> None:
-        """Add a root directory. Report an error if a symbolic link created since the last load redirects the directory.
+    def add_root(self, root: str, *, resolved: str, problems: Problems) -> None:
+        """Add a root directory. Report an error if a new symbolic link makes the root lead to a different directory.
 
-        Links from earlier loads can change their targets, because operators switch directories that way.
+        Links that existed at the last load can change their target, because operators switch directories that way.
         """
         links = frozenset(path for path in (root, *map(str, Path(root).parents)) if os.path.islink(path))  # noqa: PTH114
         self.files.add(Path(root))
-        self.roots[root] = place, links
-        served_place, served_links = self.served_roots.get(root, (place, links))
-        if place != served_place and (new := links - served_links):
+        self.roots[root] = resolved, links
+        served, served_links = self.served_roots.get(root, (resolved, links))
+        if resolved != served and (new := links - served_links):
             problems.error(
-                f"`{max(new)}` has become a symbolic link, so {root} is now {place}; restart if this is intended"
+                f"`{max(new)}` has become a symbolic link, so {root} is now {resolved}; restart if this is intended"
             )

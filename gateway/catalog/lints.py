@@ -37,9 +37,9 @@ _WIRE: Final = {"input": "inputSchema", "input_schema": "inputSchema"}
 
 
 def _texts_of_definition(config: Definition, compiled: JsonObject | None, *, name: str) -> list[ClientVisibleText]:
-    """Return the texts of a definition, followed by the docstring and schemas of its function.
+    """Return the client-visible texts of a definition, including texts derived from its Python function.
 
-    `compiled` is the wire form, or None if the definition is not served.
+    `compiled` is the definition that clients receive, or None if it is not served.
     """
     texts: list[ClientVisibleText] = [((), name, Use.NAME), *_of_model(config, ())]
     if compiled is not None and isinstance(config, models.Tool | models.Prompt) and config.python is not None:
@@ -97,9 +97,9 @@ def _add(texts: list[ClientVisibleText], value: object, path: DocumentPath, use:
 _VAGUE: Final = re.compile(
     r"arg(ument)?s?|data|inputs?|obj(ect)?|opt(ion)?s?|param(eter)?s?|payload|stuff|thing|val|var"
 )
-_TELLING: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
+_CLEAR_ABBREVIATIONS: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
 """Two-letter names that are clear without a description."""
-_MIN_TELLING_LENGTH: Final = 3
+_MIN_CLEAR_LENGTH: Final = 3
 _MIN_LIKENESS: Final = 0.8
 """Minimum similarity, from 0 to 1, at which an unknown key counts as a misspelt keyword."""
 
@@ -115,7 +115,7 @@ def lint(  # noqa: PLR0913 - everything that is checked
 ) -> None:
     """Warn about misleading texts, schemas and annotations, and about insecure files.
 
-    `instructions` come from upstreams, and `plugins` are the directories of `plugins:`.
+    `instructions` are the instructions of upstreams, by the upstream's name. `plugins` are the plugin directories.
     """
     _warn_of_texts(_of_model(document.server, ()), problems=problems.at("server"))
     for name, text in instructions.items():
@@ -161,7 +161,7 @@ def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) ->
 
 @lru_cache(maxsize=8192)
 def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
-    """Return the warnings about one text. The result is cached, because many keywords and names recur."""
+    """Return the warnings about one text. The result is cached, because many definitions contain the same names."""
     found = []
     if (hidden := invisible_characters_in(text)) is not None:
         found.append(f"holds {hidden}, which people cannot see but models read; remove it")
@@ -175,7 +175,7 @@ def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
 
 
 def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
-    """Warn if `annotations` contradict the HTTP method (RFC 9110 §9.2.1, §9.3.5), unless they set `destructive`.
+    """Warn if `annotations` contradict the HTTP method (RFC 9110 §9.2.1, §9.3.5) and do not set `destructive`.
 
     Commands are not checked, because their effects are unknown.
     """
@@ -194,7 +194,6 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
 
 
 def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
-    """Warn about a cached tool that changes data, because repeated calls do not run the tool."""
     said = config.annotations is not None and config.annotations.destructive
     if config.cache and (said or models.trait_of(config, "changes_data")):
         problems.at("cache").warning(
@@ -211,7 +210,7 @@ def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> N
     key = ("input",) if config.input is not None else ("input_schema", "properties")
     for name, schema in properties_of(tool.definition["inputSchema"]).items():
         is_described = isinstance(schema, dict) and any(schema.get(each) for each in ("description", "title", "$ref"))
-        if not is_described and _says_little(name):
+        if not is_described and _is_vague(name):
             place = problems.at("python") if config.python is not None else problems.at(*key, name)
             place.warning(f"the input `{name}` has no `description`, and its name is not clear")
 
@@ -242,9 +241,9 @@ def _of_other_types(schema: JsonObject) -> Iterator[tuple[str, str]]:
             yield keyword, " and ".join(f"`{each}`" for each in sorted(types))
 
 
-def _says_little(name: str) -> bool:
+def _is_vague(name: str) -> bool:
     word = name.lower().strip("_0123456789")
-    return bool(_VAGUE.fullmatch(word)) or (len(word) < _MIN_TELLING_LENGTH and not _TELLING.fullmatch(word))
+    return bool(_VAGUE.fullmatch(word)) or (len(word) < _MIN_CLEAR_LENGTH and not _CLEAR_ABBREVIATIONS.fullmatch(word))
 
 
 def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems) -> None:
@@ -255,7 +254,7 @@ def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems
             problems.at("arguments", name, "default").warning(
                 f"is never used: `{name}` is `required`. Remove `default` or `required`"
             )
-        if not (argument.description or argument.title) and _says_little(name):
+        if not (argument.description or argument.title) and _is_vague(name):
             problems.at("arguments", name).warning(
                 f"the argument `{name}` has no `description`, and its name is not clear"
             )

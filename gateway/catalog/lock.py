@@ -1,7 +1,7 @@
 """Reads the lock file, and compares it with the current definitions.
 
 Threat: after a review, an edit of an included file or a plugin changes definitions. With `server.lock: enforce`,
-changed definitions are not compiled and their plugins not imported until the lock is written again.
+changed definitions are not compiled, and their plugins are not imported, until the lock file is written again.
 """
 
 import json
@@ -38,7 +38,7 @@ _EFFECTS: Final[Mapping[LockChange, str]] = {
     "changed": "is served in its locked version, or not at all",
     "removed": "is not served",
 }
-"""How an enforced lock affects a changed definition, as the end of a warning."""
+"""Effects of an enforced lock on differing definitions. The texts end the sentence of a warning."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """Why the file is unusable, or "" if the file is valid or missing."""
     offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
-    """Definitions of each upstream at the time of the lock, in wire form, by upstream and kind."""
+    """Definitions of each upstream when the lock was written, by upstream and kind, in the format of MCP 2026-07-28."""
     excludes: bool = True
     """Whether changed definitions are left out if the lock is enforced. If false, they are only reported."""
 
@@ -77,9 +77,10 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         problems: Problems,
         is_hidden: Callable[..., bool],
     ) -> tuple[Difference, ...]:
-        """Report an unusable lock, and return the differences. Warn once about each kind of difference.
+        """Warn about all differences from the lock, and return them. Report a missing or unusable lock file.
 
-        Pages are never reported as removed. Neither are definitions that only errors hide (`is_hidden`).
+        A page never counts as removed, because a load does not read pages. Neither does a definition with errors
+        (`is_hidden`).
         """
         place = problems.at("server", "lock")
         if self.pins is None:
@@ -147,7 +148,10 @@ def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
 
 
 def offered_by(origins: Mapping[DocumentPath, SourceDefinition]) -> dict[str, dict[str, list[JsonObject]]]:
-    """Collect the lists of upstreams, so that locked versions can be served after a restart."""
+    """Return the definitions of upstreams, by upstream and kind.
+
+    The lock file contains these definitions, so that locked versions can be served after a restart.
+    """
     found: dict[str, dict[str, list[JsonObject]]] = {}
     for name, origin in sorted(origins.items()):
         if origin.path[0] == "upstreams":
@@ -158,7 +162,7 @@ def offered_by(origins: Mapping[DocumentPath, SourceDefinition]) -> dict[str, di
 
 
 def rendered(pins: DefinitionDigests, *, offered: Mapping[str, Json] = MappingProxyType({})) -> str:
-    """Return the text of a lock: one line per part, sorted by name."""
+    """Return the text of a lock file, with sorted names."""
     content: dict[str, Json] = {"version": _VERSION, **({_OFFERED: offered} if offered else {})}
     for (section, name), pin in pins.items():
         content.setdefault(section, {})[name] = dict(pin)
@@ -179,7 +183,6 @@ def summary(found: Sequence[Difference]) -> str:
 
 
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
-    """Return one warning about definitions with the same difference. `first` is the location of the warning."""
     subject = f"`{'.'.join(first.name)}` " if first.change == "removed" else ""
     effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
@@ -206,23 +209,23 @@ def _mapping(value: Json, place: str) -> Mapping[str, Json]:
 
 
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {"markup": ("text", "blob"), "media_type": ("mimeType",)}
-"""Maps each part of a page's digest to the members of the contents that the part covers."""
+"""Maps the parts of a page's digest to the members of `contents` that each part covers."""
 
 
 class LockedPages(msgspec.Struct, frozen=True, kw_only=True):
-    """The locked pages of one upstream with `server.lock: enforce`."""
+    """Checks the pages of one upstream against an enforced lock."""
 
     pins: DefinitionDigests
     required: frozenset[str]
     """URIs of the pages that tools refer to. These pages must be in the lock."""
     differing: dict[str, str] = msgspec.field(default_factory=dict)
-    """Maps the URI of each page that differed when last read to the difference."""
+    """Maps the URI of each page that differed at its last read to a description of the difference."""
 
     def check(self, uri: str, contents: Json) -> None:
         """Check the contents of a resource against the lock.
 
         Raises:
-            ExecutionError: the page differs, or is not in the lock.
+            ExecutionError: the page differs from the lock, or the lock does not contain the page.
         """
         locked = {name: pin for name, pin in self.pins.items() if name == (PAGES, uri)}
         if not locked and uri not in self.required:

@@ -1,4 +1,4 @@
-"""Describes what a configuration serves and to whom, to show the effect of a change.
+"""Describes the definitions that a configuration serves and who can use them, to show the effect of a change.
 
 A daemon publishes its manifest (`/-/config`), so secrets are masked.
 """
@@ -22,7 +22,7 @@ _EVERYBODY: Final = "everybody"
 
 
 class Audience(msgspec.Struct, frozen=True, kw_only=True):
-    """The lists that a group of callers with the same scopes sees."""
+    """The definitions that callers with the same scopes see in lists."""
 
     names: Mapping[str, list[str]]
     """Keys of the listed definitions, by kind."""
@@ -31,7 +31,7 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The schemas and audiences that clients of a name or URI rely on."""
+    """The schemas and audiences of one tool, resource or prompt. Clients depend on both."""
 
     input: Json = None
     """JSON Schema of the arguments, or None for resources."""
@@ -100,7 +100,7 @@ def _written(document: Document, catalog: Catalog) -> Iterator[tuple[str, Json]]
 
 
 def _parts(document: Document, catalog: Catalog) -> Iterator[tuple[str, Catalog]]:
-    """Yield the catalog of each audience: each API key, tokens without scopes, tokens with one scope, and each view."""
+    """Yield the name and catalog of each audience. Audiences are API keys, tokens with at most one scope, and views."""
     auth = document.auth
     if auth is None:
         yield _EVERYBODY, catalog

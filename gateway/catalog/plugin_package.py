@@ -31,7 +31,7 @@ PluginFile = tuple[Path, bytes]
 
 class PluginPackage(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    """Name of the package, which is equal for the same directory and content in every generation."""
+    """Name of the package, derived from the directory's path and content."""
     directory: Path
     sources: Mapping[str, PluginFile]
     """Files by module name within the package. The name of the package itself is ""."""
@@ -151,7 +151,7 @@ class NoSuchModuleError(ImportFailedError):
 
 
 def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) -> ModuleType:
-    """Import a module. Error messages name the position in files below `beneath`.
+    """Import a module. If the error occurs in a file below `beneath`, its message contains the file and line.
 
     Raises:
         NoSuchModuleError: the module does not exist.
@@ -188,7 +188,6 @@ def _described(error: BaseException, beneath: Path | None) -> str:
 
 
 def _place(error: BaseException, beneath: Path | None) -> str:
-    """Return the file and line of an error as ` (file:line)`, without a line that is already in the message."""
     if isinstance(error, SyntaxError) and error.filename:
         return f" ({error.filename}:{error.lineno})" if f"{error.lineno}" not in str(error) else f" ({error.filename})"
     frames = [

@@ -1,4 +1,4 @@
-"""Finds the functions that `python:` names: in plugin directories, then entry points, then importable modules.
+"""Finds the functions that `python:` names in plugin directories, entry points, and installed modules, in this order.
 
 A changed directory is imported again as a new package, and running calls keep the old code. Unchanged directories are
 not imported again. Only modules that the configuration uses are imported.
@@ -50,7 +50,7 @@ class Plugins:
         """Started modules with a pending `shutdown()`, one list for each call of `unload_unused`."""
 
     def open(self, directories: Sequence[str], problems: Problems) -> Sequence[Path]:
-        """Read the plugin directories of a new generation, and return their paths. This method blocks."""
+        """Read the plugin directories of a new configuration, and return their paths. This method blocks."""
         if self._finder not in sys.meta_path:
             # The finder can be first, because it only finds names that start with `PREFIX`.
             sys.meta_path.insert(0, self._finder)
@@ -72,7 +72,7 @@ class Plugins:
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Plugin directories of the newest generation."""
+        """The plugin directories of the last call of `open`."""
         return tuple(package.directory for package in self._opened.packages)
 
     @property
@@ -99,10 +99,7 @@ class Plugins:
         return _file_digest(module)
 
     def signature(self, reference: str, problems: Problems) -> Signature | None:
-        """Return the signature of `module:callable`, or None after reporting an error. This method blocks.
-
-        A failed import is reported once.
-        """
+        """Return the signature of `module:callable`, or None after reporting an error. This method blocks."""
         function = self.function(reference, problems)
         return None if function is None else read_signature(function, name=reference, problems=problems)
 
@@ -113,10 +110,9 @@ class Plugins:
         return None if holder is None else _callable(holder, path, module=module, problems=problems)
 
     async def start(self, threads: DaemonThreadPool) -> None:
-        """Run `startup()` of the modules that the newest generation uses, unless they are already started.
+        """Run `startup()` of the modules that the last opened configuration uses, unless they are already started.
 
-        Used modules are removed from the lists of `unload_unused`. If the generation is then rejected, its modules
-        become unused when the next generation is served.
+        If a module waiting for `shut_down` is used again, the module stays started.
 
         Raises:
             ConfigError: a hook failed. Modules started by this call have been shut down.
@@ -135,10 +131,10 @@ class Plugins:
         self._started.extend(begun)
 
     def unload_unused(self) -> list[ModuleType]:
-        """Make the newest generation the served one, and return the modules that are no longer used.
+        """Mark the last opened configuration as served, and return the started modules that are no longer used.
 
-        Running calls can still import modules of the previous generation. Pass the list to `shut_down` after these
-        calls have ended. Until then, `start` removes modules from the list that are used again.
+        Pass the list to `shut_down` when calls that use the previous configuration have ended. Until then, these calls
+        can still import modules, and `start` removes modules from the list that are used again.
         """
         kept = {package.name for package in (*self._opened.packages, *self._previous.packages)}
         self._forget(package for name, package in self._finder.packages.items() if name not in kept)
@@ -149,7 +145,7 @@ class Plugins:
         return unused
 
     async def shut_down(self, unused: list[ModuleType], threads: DaemonThreadPool) -> None:
-        """Run `shutdown()` of modules from `unload_unused`, and empty the list."""
+        """Run `shutdown()` of the modules in a list from `unload_unused`, and empty the list."""
         while unused:  # `start` can remove modules during a hook.
             self._started.remove(module := unused.pop())
             await self._shut_down([module], threads)
@@ -196,24 +192,24 @@ def _file_digest(module: str) -> str:
 
 
 class _Generation(msgspec.Struct, kw_only=True):
-    """The plugin modules that are available to one generation (one load of the configuration), and their use."""
+    """The plugin modules available to one load of the configuration, and the modules that this load uses."""
 
     packages: tuple[PluginPackage, ...] = ()
     import_seconds: float = IMPORT_SECONDS
     _holders: dict[str, object] = msgspec.field(default_factory=dict)
-    """Maps module names to modules, to objects of entry points, or to None after a failed import."""
+    """Maps module names to modules or to objects of entry points. A failed import is stored as None."""
     _entry_points: Mapping[str, EntryPoint] | None = None
     _used: dict[str, PluginPackage | ModuleType] = msgspec.field(default_factory=dict)
 
     @property
     def entry_points(self) -> Mapping[str, EntryPoint]:
-        """Return entry points by name. They are loaded on demand, because loading takes 10 ms."""
+        """Entry points by name, loaded on first use, because loading takes 10 ms."""
         if self._entry_points is None:
             self._entry_points = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
         return self._entry_points
 
     def holder(self, module: str, problems: Problems) -> object:
-        """Return the module or object that contains the callable, or None after reporting an error once."""
+        """Return the module or object that contains the callable, or None after an error, which is reported once."""
         if module not in self._holders:
             try:
                 self._holders[module] = self._find(module)
@@ -227,7 +223,7 @@ class _Generation(msgspec.Struct, kw_only=True):
         return self._holders[module]
 
     def modules(self) -> list[ModuleType]:
-        """Return the modules that can have hooks."""
+        """Return the used modules, which can have hooks."""
         modules: dict[str, ModuleType] = {}
         for used in self._used.values():
             for module in used.imported if isinstance(used, PluginPackage) else [used]:

@@ -1,6 +1,6 @@
-"""Compiled primitives, as immutable values.
+"""Defines the compiled tools, resources, resource templates and prompts ("primitives") as immutable values.
 
-Each `definition` is in the wire form of 2026-07-28. `gateway.wire.downgrade` converts definitions to older revisions.
+Each `definition` has the format of MCP 2026-07-28. `gateway.wire.downgrade` converts definitions to older revisions.
 """
 
 import base64
@@ -50,14 +50,14 @@ Raises:
 class Suggestions(msgspec.Struct, frozen=True, kw_only=True):
     values: Sequence[str]
     total: int | None
-    """Number of matching values, including values that are left out, or None if the number is unknown."""
+    """Number of all matching values, even if `values` contains only some of them. None if the number is unknown."""
     has_more: bool = False
     meta: JsonObject = msgspec.field(default_factory=empty)
 
 
 Completer = Callable[[str, Mapping[str, str], Invocation], Awaitable[Suggestions]]
-"""Suggests values for the text typed so far and the other arguments. Values that start with the text come first, then
-values that only contain the text, ignoring case.
+"""Returns suggestions for the text that the user has typed and the values of the other arguments. Values that start
+with the text come first, followed by values that only contain the text, ignoring case.
 """
 
 
@@ -95,7 +95,7 @@ class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
     is_required: bool
     """Whether clients must support tasks."""
     asks_before: bool
-    """Whether the tool asks its questions to the client before the task is created."""
+    """Whether the tool asks the client all its questions before the task is created."""
     after: float
     """Seconds until a running call becomes a task."""
     ttl_ms: int
@@ -133,7 +133,7 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resource(Primitive, frozen=True, kw_only=True):
-    """A resource with a fixed URI, from a definition or from one file of a glob or skill."""
+    """A resource with a fixed URI: a definition, a file that a glob matches, or a file of a skill."""
 
     kind = "resources"
     uri: str
@@ -188,13 +188,13 @@ def fingerprint(digests: Iterable[bytes]) -> str:
 def definition_digest(definition: JsonObject) -> bytes:
     """Digest a definition as clients see it.
 
-    The size and time of a file are left out, because editing a file is not a change of the list.
+    The size and modification time of a file are left out, because an edited file does not change the list.
     """
     return hashlib.sha256(exact_json.dumps(_settled(definition), option=orjson.OPT_SORT_KEYS)).digest()
 
 
 def content_digest(definition: JsonObject, content: str) -> bytes:
-    """Return a digest of a definition and its content, for lists that change with the content of their entries."""
+    """Digest a definition and its content, for lists whose fingerprint changes with the content of their entries."""
     return hashlib.sha256(definition_digest(definition) + content.encode()).digest()
 
 

@@ -61,7 +61,7 @@ class ToolIndex:
         return [-position for score, position in sorted(scores, reverse=True)[:limit] if score > 0]
 
     def _terms(self, word: str) -> Iterable[str]:
-        """Return the word if a tool contains it, or all known words that start with it (`calc` finds `calculator`)."""
+        """Return `word` if a tool contains it. Otherwise, return all known words that start with `word`."""
         if len(word) == 1 and re.fullmatch(f"[{_UNSPACED}]", word):
             return [known for known in self._holders if word in known]
         if word in self._holders or len(word) < _MIN_STEM:

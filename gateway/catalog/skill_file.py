@@ -19,10 +19,11 @@ from gateway.executors.invocation import text_size
 from gateway.json_types import JsonObject
 
 MAX_VALUES: Final = 1000
-"""Maximum number of values in the front matter after alias expansion."""
+"""Maximum number of values in the front matter after YAML aliases are expanded."""
 
 _MAX_CHARACTERS: Final = 64 * 2**10
-"""Maximum length of the front matter after alias expansion, because every list contains it."""
+"""Maximum length of the expanded front matter. The length is limited because lists of skills contain the front matter.
+"""
 
 MAX_DESCRIPTION: Final = 1024
 """Maximum length of a description (Agent Skills specification, "description field")."""
@@ -120,7 +121,7 @@ def _outward_links(source: SourceFile, *, start: int) -> Iterator[Diagnostic]:
 
 
 def leads_out(target: str) -> bool:
-    """Whether a relative link leaves the root directory."""
+    """Whether a link leads outside the skill's directory."""
     if _SCHEME.match(target):
         return target.lower().startswith("file:")
     path = unquote(re.split(r"[?#]", target, maxsplit=1)[0])

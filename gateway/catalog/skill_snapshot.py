@@ -159,7 +159,7 @@ _SCHEME: Final = "skill://"
 
 
 def key_of(name: str) -> str:
-    """Return the key of a skill among resources: the URI of its directory."""
+    """Return the URI of a skill's directory, which is the key of the skill."""
     return f"{_SCHEME}{name}"
 
 
@@ -172,7 +172,7 @@ def find_skills(
         place = problems.at("skills", index)
         for directory in _directories(config.dir, problems=place, dependencies=dependencies):
             snapshot = read_skill(directory, config, index=index, holds_secret=loaded.redactor.is_in)
-            dependencies.add_root(directory, place=snapshot.globs.place, problems=place)
+            dependencies.add_root(directory, resolved=snapshot.globs.place, problems=place)
             for each in snapshot.diagnostics:
                 located = msgspec.structs.replace(each, path=("skills", index))
                 problems.add(loaded.sources.problem(located, loaded.redactor))
@@ -186,7 +186,7 @@ def find_skills(
 
 
 def _directories(glob: str, *, problems: Problems, dependencies: FileDependencies) -> Iterator[str]:
-    """Yield the directories with a SKILL.md that match a glob, and watch for new directories."""
+    """Yield the directories that match a glob and contain a SKILL.md, and watch for new directories."""
     if "\0" in glob:
         problems.error("a path cannot contain NUL")
         return
@@ -208,7 +208,7 @@ def _directories(glob: str, *, problems: Problems, dependencies: FileDependencie
 
 
 def watched(pattern: FilePattern) -> Globs:
-    """Return globs that match everything in matching directories, including directories that do not exist yet."""
+    """Return globs for all files in the directories that match `pattern`, including directories created later."""
     below = _DEEP if pattern.path is not None else f"{pattern.pattern}/{_DEEP}"
     return compile_globs(str(_root(pattern)), [below])
 

@@ -20,7 +20,7 @@ log: Final = structlog.get_logger(__name__)
 
 
 class CatalogStore:
-    """Holds the current catalog. A request reads `current` once and keeps that catalog."""
+    """Holds the current catalog. Each request reads `current` once, and uses this catalog until the request ends."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._whole = catalog
@@ -39,7 +39,7 @@ class CatalogStore:
         return self._disabled
 
     def swap(self, catalog: Catalog) -> None:
-        """Serve `catalog` without the disabled primitives, as a new generation. Call `announce` afterwards."""
+        """Serve `catalog` without the disabled primitives, and increase `generation`. Call `announce` afterwards."""
         disabled = self._disabled and self._disabled & _names(catalog)
         offered = _without(catalog, disabled)
         # Nothing can fail from here on. The assignments make the new catalog visible.

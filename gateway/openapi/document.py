@@ -1,4 +1,4 @@
-"""Reads JSON and YAML documents, and resolves `$ref` when it is used.
+"""Reads JSON and YAML documents, and resolves each `$ref` when it is used.
 
 Threat: a document could make the daemon read other files or URLs. References can therefore only lead to the document's
 directory or origin.
@@ -61,10 +61,10 @@ def check_readable(document: str) -> None:
 
 
 def read(data: bytes, *, name: str) -> JsonObject:
-    """Decode a document. `name` is the name of the file, for messages.
+    """Decode a document. `name` is the file name for messages.
 
     Raises:
-        DocumentError: the document is malformed or its root is not an object. The message starts with its position.
+        DocumentError: the document is malformed or its root is not an object. The message starts with `name`.
     """
     # Detect JSON by content, because a URL need not end in .json, and servers use many media types.
     is_json = data.lstrip()[:1] == b"{" or data.startswith(b"\xef\xbb\xbf{")
@@ -87,7 +87,6 @@ class LocalDocuments:
         self._room = MAX_BYTES
 
     def open(self, uri: str) -> JsonObject:
-        """Read a document."""
         return read(self.source(uri), name=self._place(uri).name)
 
     def source(self, uri: str) -> bytes:
@@ -158,7 +157,7 @@ def _from_yaml(data: bytes, name: str) -> Json:
 
 
 _MAX_CHAIN: Final = 32
-"""Maximum number of references in a chain that leads to one value."""
+"""Maximum number of consecutive references. More references count as a cycle."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -167,7 +166,7 @@ class Node(msgspec.Struct, frozen=True):
     pointer: tuple[str, ...] = ()
 
     def at(self, *steps: str) -> "Node":
-        """Return the member at the given steps. If the member is missing, its value is None."""
+        """Return the member that `steps` lead to. A missing member has the value None."""
         value = self.value
         for step in steps:
             value = value.get(step) if isinstance(value, dict) else None
@@ -175,7 +174,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def object(self) -> JsonObject:
-        """The value, or an empty object for any other value."""
+        """The value if it is an object, or else an empty object."""
         return self.value if isinstance(self.value, dict) else {}
 
     def items(self) -> "list[Node]":
@@ -195,7 +194,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class References:
-    """Resolves references. Reads each document once."""
+    """Resolves references, and reads each document only once."""
 
     def __init__(self, open_document: Callable[[str], Json]) -> None:
         """Create the resolver. `open_document` raises `DocumentError` if a document must not be read."""

@@ -46,7 +46,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
         return self.node.value.get("deprecated") is True
 
     def extension(self, member: str, *around: Node) -> Json:
-        """Return a member of `x-mcp` from the operation, its path item, or one of `around`, in this order, or None."""
+        """Return a member of `x-mcp` from the operation, else from its path item, else from the nodes in `around`."""
         for node in (self.node, *self.items, *around):
             said = node.at("x-mcp").object
             if member in said:
@@ -110,7 +110,7 @@ def is_chosen(operation: Operation, chosen: OperationFilter) -> bool:
 def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
     """Return a unique name for each operation. The order of the operations does not affect the names.
 
-    Long names are shortened after a word. Shortened and duplicate names get a hash as a suffix.
+    Long names are shortened at a word boundary. Shortened and duplicate names get a hash as a suffix.
     """
     plain = {key: f"{prefix}{clean(name)}" for key, name in wanted.items()}
     counts: dict[str, int] = {}

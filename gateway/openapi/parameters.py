@@ -1,4 +1,4 @@
-"""Parameters of operations, and the names of the inputs that fill the parameters (OpenAPI 3.1, "Style Values")."""
+"""Converts the parameters of operations, and names the inputs of tools (OpenAPI 3.1, "Style Values")."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +14,7 @@ from gateway.openapi.schemas import Schemas
 
 Place = Literal["path", "query", "header", "cookie", "body"]
 PLACES: Final[tuple[Place, ...]] = ("path", "query", "header", "cookie", "body")
-"""Places in order of precedence. If inputs in two places share a name, the later place becomes a suffix."""
+"""Locations in order of precedence. If two locations have the same name, the later location becomes a suffix."""
 
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 _OTHERS_IN_PATH: Final = re.compile(r"[^A-Za-z0-9_]+")
@@ -37,11 +37,13 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
-    """Return the input names by place and wire name. The order of the inputs does not affect the names.
+    """Return a unique input name for each parameter and body member, by location and original name.
+
+    The order of the inputs does not affect the names:
 
     1. Invalid characters become `_`, and long names are shortened.
-    2. If several inputs in one place now share a name, each changed name gets a hash as a suffix.
-    3. Names used in an earlier place, and the reserved name `caller`, get their place as a suffix: `id__query`.
+    2. If changed names are no longer unique in their location, they get a hash as a suffix.
+    3. If an earlier location uses the name, the location becomes a suffix: `id__query`. `caller` is reserved.
     """
     given = {each.key: _clean(each) for each in inputs}
     for place in PLACES:
@@ -147,9 +149,9 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parameters_of(operation: Operation, schemas: Schemas, note: Callable[[str], None]) -> list[Parameter]:
-    """Return the parameters of an operation and its path, without protected header fields.
+    """Return the parameters of an operation and of its path item. Protected header fields are left out.
 
-    An optional parameter without a name is ignored, and `note` receives a message about it.
+    An optional parameter without a name is ignored, and `note` is called with a message.
     """
     found: dict[tuple[Place, str], Parameter] = {}
     # OpenAPI 3.0.3 "Path Item Object": an operation overrides the path's parameter with the same name and `in`.

@@ -1,4 +1,4 @@
-"""Fetches documents from URLs with their references, refreshes them every `refresh`, and stores them for restarts.
+"""Fetches OpenAPI documents from URLs, refreshes them periodically (`refresh`), and stores them across restarts.
 
 References are fetched only from the document's origin, and credentials are sent only to the connection's origin. If a
 fetch fails or the document is malformed, the last valid version stays in use.
@@ -53,7 +53,7 @@ Raises:
 
 
 def compile_fetcher(config: OpenApi, connection: Connection | None, *, document: Document, services: Services) -> Fetch:
-    """Compile the function that fetches documents of an entry. The connection's problems are reported elsewhere."""
+    """Return a function that fetches the documents of an entry. Problems of the connection are not reported here."""
     problems = Problems()
     sender, headers, authorization, home = Sender(clients=services.http), {}, None, ""
     if connection is not None:
@@ -105,7 +105,7 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """A document with the documents that it references."""
 
     documents: Mapping[str, bytes]
-    """Contents by URL. The first URL is the URL of the document itself."""
+    """Contents by URL. The first entry is the document itself, followed by referenced documents."""
     etags: Mapping[str, str] = {}
     missing: Mapping[str, str] = {}
     """Reasons why referenced documents could not be fetched, by URL."""
@@ -142,7 +142,7 @@ def _name_of(url: str) -> str:
 
 class RemoteDocuments:
     def __init__(self, *, services: Services, documents: DocumentStore | None) -> None:
-        """Create the collection. `documents` stores fetched documents across restarts, unless `documents` is None."""
+        """Create the fetcher. If `documents` is given, fetched documents are stored there across restarts."""
         self._services: Final = services
         self._documents: Final = documents
         self._followed: dict[str, _RefreshedDocument] = {}
@@ -160,7 +160,7 @@ class RemoteDocuments:
         return "" if followed is None else followed.reason
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Keep all documents of a configuration up to date. The first call waits for them, up to `FIRST_SECONDS`."""
+        """Keep the documents of a configuration up to date. The first call waits for them, up to `FIRST_SECONDS`."""
 
         def notify() -> None:
             # At the start, definitions are read after the documents have arrived, so no reload is needed.
@@ -295,7 +295,7 @@ class _RefreshedDocument:
 
 
 async def fetch_documents(url: str, fetch: Fetch, known: FetchedDocuments | None) -> FetchedDocuments:
-    """Fetch a document and the documents of its origin that it references.
+    """Fetch a document and the documents that it references on the same origin.
 
     Unchanged documents, and referenced documents that cannot be fetched, are taken from `known`.
 

@@ -1,6 +1,6 @@
-"""Request bodies of operations: the media type to send, the inputs, and the keys of the `http:` block.
+"""Converts the request bodies of operations to inputs and to keys of the `http:` backend.
 
-Each member of an object body becomes an input. Any other body is the single input `body`.
+Each member of an object body becomes an input. Any other body becomes one input named `body`.
 """
 
 import re
@@ -42,7 +42,7 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
         return [msgspec.structs.replace(each, is_required=False) for each in self.members]
 
     def dependencies(self, names: Names) -> dict[str, list[str]]:
-        """Return `dependentRequired`, so that each member of an optional body requires all required members."""
+        """Return `dependentRequired` for an optional body: if any member is sent, all required members must be sent."""
         if self.is_required or not self.members:
             return {}
         required = [names[each.key] for each in self.members if each.is_required]
@@ -63,7 +63,7 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """Media types whose bodies have the same format."""
+    """A format of request bodies, and the media types that use the format."""
 
     pattern: re.Pattern[str]
     write: Callable[["RequestBody", Names, Mapping[tuple[Place, str], Json]], dict[str, Json]]
@@ -74,14 +74,15 @@ class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
     has_files: bool = False
     can_be_open: bool = False
     default_type: str | None = None
-    """The `Content-Type` that the backend sends by default. If empty, set the document's type. If None, set no type."""
+    """The `Content-Type` that the backend sends by default. "" means no default. None means that the backend decides.
+    """
 
 
 def request_body_of(operation: Operation, schemas: Schemas) -> RequestBody | None:
     """Return the request body of an operation, or None if it has no body.
 
-    OpenAPI 3.0.3 "Operation Object": a body without defined semantics (RFC 9110 §9.3.1, §9.3.2, §9.3.5) is ignored,
-    unless the document requires it.
+    A body of GET, HEAD or DELETE has no defined semantics (RFC 9110 §9.3.1, §9.3.2, §9.3.5), so it is ignored unless
+    the document requires it (OpenAPI 3.0.3 "Operation Object").
 
     Raises:
         DocumentError: no supported format can express the body.
@@ -161,7 +162,7 @@ def _member(
 
 class _Members(msgspec.Struct, kw_only=True):
     properties: dict[str, list[Node]] = msgspec.field(default_factory=dict)
-    """The schemas of each member. Several schemas of one member are alternatives."""
+    """The schemas of each member. If a member has several schemas, the schemas are alternatives."""
     required: set[str] = msgspec.field(default_factory=set)
     read_only: set[str] = msgspec.field(default_factory=set)
     min_members: int = 0
@@ -199,7 +200,7 @@ def _any_of(branches: list[_Members]) -> _Members:
 def _members_of(schema: Node, body_format: BodyFormat, schemas: Schemas) -> _Members | None:
     """Return the members of an object schema and its `allOf`, or None if the body cannot be split into inputs.
 
-    A form must be split, so the members of its `oneOf` and `anyOf` alternatives are included too.
+    A form must be split into inputs, so the members of all alternatives in `oneOf` and `anyOf` are included.
     """
     found = _collected(schema, None, body_format, schemas, iter(range(_MAX_SCHEMAS)))
     if found is None:
@@ -210,10 +211,10 @@ def _members_of(schema: Node, body_format: BodyFormat, schemas: Schemas) -> _Mem
 
 
 def _collected(
-    given: Node, whole: Node | None, body_format: BodyFormat, schemas: Schemas, budget: Iterator[int]
+    given: Node, container: Node | None, body_format: BodyFormat, schemas: Schemas, budget: Iterator[int]
 ) -> _Members | None:
     is_form = body_format.is_form
-    if schemas.has_subtypes(given, whole) and not is_form:
+    if schemas.has_subtypes(given, container) and not is_form:
         return None
     node = schemas.follow(given)
     if next(budget, None) is None or not _is_flat(node, body_format):

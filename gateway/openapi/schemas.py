@@ -98,19 +98,21 @@ class Schemas:
     def follow(self, node: Node) -> Node:
         return self._references.follow(node)
 
-    def has_subtypes(self, node: Node, whole: Node | None = None) -> bool:
-        """Return whether a node is a reference to a schema with subtypes (OpenAPI 3.1, "Discriminator Object").
+    def has_subtypes(self, node: Node, container: Node | None = None) -> bool:
+        """Return whether `node` refers to a schema with subtypes (OpenAPI 3.1, "Discriminator Object").
 
-        `whole` is the schema with the `allOf` that contains the reference, if any. Return False if `whole` is a
-        subtype, because a subtype inherits from its parent only, and not from its siblings.
+        `container` is the schema whose `allOf` contains the reference, if any. Return False if `container` is one of
+        the subtypes, because a subtype only extends its parent, and not the other subtypes.
         """
         if "$ref" not in node.object:
             return False
         subtypes = self._subtypes_of(self.follow(node))
-        return bool(subtypes) and not any(whole is not None and each.place == whole.place for each, _ in subtypes)
+        return bool(subtypes) and not any(
+            container is not None and each.place == container.place for each, _ in subtypes
+        )
 
     def siblings(self, node: Node) -> list[Node]:
-        """Return the keywords beside a `$ref` as a schema, which OpenAPI 3.1 applies in addition to the target."""
+        """Return the keywords beside a `$ref` as a schema. OpenAPI 3.1 combines this schema with the target."""
         if self._is_3_0 or "$ref" not in node.object:
             return []
         others = {keyword: value for keyword, value in node.value.items() if keyword != "$ref"}
@@ -129,9 +131,9 @@ class Schemas:
         return list(found.values())
 
     def _subtypes_of(self, node: Node) -> list[Alternative]:
-        """Return the schemas in a node's discriminator mapping or, without a mapping, all schemas that extend the node.
+        """Return the subtypes of a schema: its discriminator mapping or, without a mapping, all schemas that extend it.
 
-        The list is empty without a discriminator, or if `oneOf` or `anyOf` lists the subtypes.
+        The list is empty without a discriminator, or if `oneOf` or `anyOf` already lists the subtypes.
         """
         if not isinstance(node.at("discriminator", "propertyName").value, str):
             return []
@@ -148,7 +150,7 @@ class Schemas:
 
     @cached_property
     def _extending(self) -> Mapping[str, list[Node]]:
-        """Maps each `$ref` in an `allOf` to the components that extend the target of this reference."""
+        """Maps each `$ref` in an `allOf` to the components that contain the `allOf`."""
         found: dict[str, list[Node]] = {}
         root = Node(self._references.root(self._uri), self._uri)
         for _, component in root.at("components", "schemas").members():
@@ -168,15 +170,15 @@ class Schemas:
         self._nodes.setdefault(last, (node, with_subtypes))
         return {"$ref": f"{_DEFINITIONS}{last}"}
 
-    def convert(self, node: Node, whole: Node | None = None) -> Json:
-        """Convert a schema. `whole` is the schema with the `allOf` that contains this schema, if any."""
+    def convert(self, node: Node, container: Node | None = None) -> Json:
+        """Convert a schema. `container` is the schema whose `allOf` contains this schema, if any."""
         given = node.value
         if isinstance(given, bool):
             return given or {}  # ignore `false`, which would allow no value
         if not isinstance(given, dict):
             return {}
         if isinstance(given.get("$ref"), str):
-            return self._reference(node, whole)
+            return self._reference(node, container)
         made: dict[str, Json] = {}
         if types := _types(given.get("type")):
             made["type"] = types
@@ -184,7 +186,7 @@ class Schemas:
             if keyword in given and not (self._is_response and keyword in _FORBIDDING) and fits(given[keyword]):
                 made[keyword] = given[keyword]
         self._bounds(given, made)
-        self._members(node, made, whole)
+        self._members(node, made, container)
         self._subschemas(node, made)
         if not self._is_response:
             _describe(given, made)
@@ -205,11 +207,11 @@ class Schemas:
         _describe(node.value, made)
         return made
 
-    def _reference(self, node: Node, whole: Node | None = None) -> Json:
-        with_subtypes = not self._is_response and self.has_subtypes(node, whole)
+    def _reference(self, node: Node, container: Node | None = None) -> Json:
+        with_subtypes = not self._is_response and self.has_subtypes(node, container)
         made = self._named(self._resolved(node), with_subtypes=with_subtypes)
         for beside in self.siblings(node):  # OpenAPI 3.0.3 "Reference Object" ignores these keywords
-            # Pass `node` as `whole`, because `additionalProperties: false` would forbid the target's members.
+            # Pass `node` as `container`, because `additionalProperties: false` would forbid the target's members.
             schema = self.convert(beside, node)
             made |= schema if isinstance(schema, dict) else {}
         return made
@@ -221,7 +223,7 @@ class Schemas:
             if given.get(exclusive) is True and plain in made:
                 made[exclusive] = made.pop(plain)
 
-    def _members(self, node: Node, made: dict[str, Json], whole: Node | None) -> None:
+    def _members(self, node: Node, made: dict[str, Json], container: Node | None) -> None:
         properties = self.follow(node.at("properties"))
         left_out: set[str] = set()
         if isinstance(properties.value, dict):
@@ -240,14 +242,14 @@ class Schemas:
             made |= {"required": names} if names else {}
         for keyword in ("additionalProperties", "unevaluatedProperties"):
             value = node.value.get(keyword)
-            if value is False and keyword == "additionalProperties" and self._is_joined(node, whole):
+            if value is False and keyword == "additionalProperties" and self._is_joined(node, container):
                 continue
             if isinstance(value, dict) or (isinstance(value, bool) and not self._is_response):
                 made[keyword] = value if isinstance(value, bool) else self.convert(node.at(keyword))
 
-    def _is_joined(self, node: Node, whole: Node | None) -> bool:
+    def _is_joined(self, node: Node, container: Node | None) -> bool:
         has_others = any(node.at(keyword).value for keyword in ("allOf", "anyOf", "oneOf"))
-        return has_others or whole is not None or (node.uri == self._uri and node.shown in self._extending)
+        return has_others or container is not None or (node.uri == self._uri and node.shown in self._extending)
 
     def is_of_other_direction(self, member: Node) -> bool:
         """Return whether a member is `readOnly` in a request, or `writeOnly` in a response."""
@@ -354,7 +356,7 @@ def _types(given: Json) -> Json:
 
 
 def _nullable(made: dict[str, Json]) -> Json:
-    """Allow null. OpenAPI 3.0.3 "Schema Object": `nullable` only extends a `type` beside it."""
+    """Allow null in a converted schema (`nullable` in OpenAPI 3.0.3, "Schema Object")."""
     if "type" not in made or made["type"] == "null":
         return {"anyOf": [made, {"type": "null"}]} if "allOf" in made or "oneOf" in made or "anyOf" in made else made
     made["type"] = [made["type"], "null"]
@@ -404,7 +406,7 @@ _IN_SETS: Final = frozenset("-&~")
 
 @lru_cache(maxsize=4096)
 def ecma_pattern(written: str) -> str | None:
-    """Return the equivalent ECMA-262 pattern with the flag `u`, or None if no equivalent pattern exists.
+    """Convert a pattern to ECMA-262 with the flag `u`. Return None if there is no equivalent pattern.
 
     Clients that compile patterns reject a tool with an invalid pattern.
     """

@@ -1,4 +1,4 @@
-"""Base URLs of operations, and the credentials that their connection needs."""
+"""Determines the base URLs of operations, and the credentials that a connection needs."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
 
 
 class UnusableServerError(DocumentError):
-    """The servers of the document cannot be used without a connection."""
+    """The document's server URLs cannot be used, so the entry needs a connection."""
 
 
 def base_url(operation: Operation, root: Node) -> str:
@@ -57,7 +57,10 @@ def _first(servers: Node) -> str | None:
 def missing_schemes(
     operation: Operation, root: Node, references: References, connection: Connection | None
 ) -> list[str]:
-    """Return the security schemes that the connection lacks, from the alternative with the fewest missing schemes."""
+    """Return the security schemes for which the connection has no credentials.
+
+    If the operation accepts alternatives, the alternative with the fewest missing schemes is used.
+    """
     # OpenAPI 3.0.3 "Operation Object": the operation's list, even if empty, overrides the document's list.
     required = operation.node.value.get("security", root.value.get("security"))
     if not isinstance(required, list) or not required:
@@ -95,7 +98,7 @@ def scheme_of(name: str, root: Node, references: References) -> Mapping[str, Jso
 
 
 def credential_fields(root: Node, references: References, connection: Connection | None) -> frozenset[tuple[str, str]]:
-    """Return the fields that callers must not set: API keys of security schemes and fields that the connection sends.
+    """Return the fields that callers must not set: API keys of security schemes, and fields that the connection sends.
 
     Each item contains a location, such as `header`, and a lower-case name.
     """

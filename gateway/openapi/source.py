@@ -1,4 +1,4 @@
-"""Loads the definitions of OpenAPI documents: reads the documents and builds the models."""
+"""Loads definitions from OpenAPI documents."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping

@@ -202,7 +202,7 @@ def description_of(operation: Operation) -> str | None:
 
 
 def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
-    """Return the key `input`, or `input_schema` if the inputs require definitions or conditions."""
+    """Return the key `input`. If the inputs need `$defs` or conditions, return `input_schema` instead."""
     asked = call.asked
     definitions = reader.schemas.definitions(*(each.schema for each in asked))
     asked_names = {call.names[each.key] for each in asked}
@@ -213,7 +213,7 @@ def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
         if name in asked_names and (kept := [other for other in others if other in asked_names])
     }
     is_open = call.body is not None and call.body.is_open
-    least = _least_inputs(call)
+    least = _min_inputs(call)
     if not definitions and not dependent and not is_open and not least:
         return {"input": _bounded({call.names[each.key]: _short(each) for each in asked})} if asked else {}
     schema: dict[str, Json] = {
@@ -230,10 +230,10 @@ def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
     return {"input_schema": _bounded(schema)}
 
 
-def _least_inputs(call: Call) -> int:
-    """Return `minProperties` of the inputs: the minimum of a required body, plus the other required inputs.
+def _min_inputs(call: Call) -> int:
+    """Return `minProperties` of all inputs, for a required body that has its own `minProperties`.
 
-    A call can also reach this number with optional parameters, so the bound can be too low.
+    Optional parameters count too, so a call can have enough inputs but too few body members.
     """
     body = call.body
     if body is None or not body.is_required or not body.min_members:
@@ -312,7 +312,7 @@ def _in_url(value: Json) -> Iterator[Part]:
 
 
 def _as_text(value: Json) -> str:
-    """Convert a configured value to text. Parts from `${…}` stay marked, because they can be secrets."""
+    """Convert a configured value to text. Values from `${…}` stay marked, because these values can be secrets."""
     if isinstance(value, str):
         return value
     return _text_of(_json_parts(value))
@@ -373,7 +373,7 @@ def _json_type(node: Node) -> str | None:
 
 
 def _joined(nodes: list[Node], schemas: Schemas) -> dict[str, Json]:
-    """Combine the schemas and their definitions, or return only the type if the result is too large."""
+    """Combine the schemas with `anyOf`, and add their definitions. Return only the type if the result is too large."""
     converted = [schemas.convert(node) for node in nodes]
     each = list({orjson.dumps(schema): schema for schema in converted}.values())
     schema: Json = each[0] if len(each) == 1 else {"anyOf": each}

@@ -9,7 +9,7 @@ from gateway.json_types import ABSENT, Json, JsonObject
 from gateway.language.schemas.keywords import properties_of, referenced, rewritten
 
 _MOST: Final = 20
-"""Maximum number of reported changes per schema, and of consecutive references (`$ref`) that are followed."""
+"""Maximum number of reported changes per schema. Also the maximum number of consecutive references to resolve."""
 _NOTES: Final = ("$comment", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly")
 _LOWER_BOUNDS: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties")
 _UPPER_BOUNDS: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
@@ -27,7 +27,8 @@ BreakingChange = tuple[str, str]
 
 
 _Reason = tuple[str, str]
-"""A field, such as `.filter.sizes[]` ("" is the whole schema), and a message with `{}` in place of the field."""
+"""The path of a field, such as `.filter.sizes[]` ("" for the whole schema), and a message. `{}` stands for the field.
+"""
 
 
 def breaking_changes(old: Manifest, new: Manifest) -> tuple[BreakingChange, ...]:
@@ -85,9 +86,9 @@ class _Comparison:
         return [(path + inner, text) for inner, text in self._found[key]]
 
     def _of_choices(self, olds: Sequence[JsonObject], news: Sequence[JsonObject]) -> Iterator[_Reason]:
-        """Compare each old alternative of an input, or each new one of an output, with its closest match.
+        """Match each old alternative of an input, or each new one of an output, with the most similar alternative.
 
-        The alternatives are those of `anyOf` or `oneOf`, or else the whole schema.
+        A schema without `anyOf` and `oneOf` counts as one alternative.
         """
         for each in olds if self._is_input else news:
             pairs = [(each, new) for new in news] if self._is_input else [(old, each) for old in olds]

@@ -1,4 +1,4 @@
-"""The result of a successful load. An enforced lock replaces changed definitions by their served versions."""
+"""Defines the result of a successful load, and keeps serving locked versions of changed definitions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
 from gateway.catalog.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name, instructions_of
-from gateway.catalog.file_dependencies import RootPlace
+from gateway.catalog.file_dependencies import ResolvedRoot
 from gateway.catalog.lock import Lock
 from gateway.catalog.primitives import ResourceTemplate
 from gateway.config.loader import LoadedConfig
@@ -24,7 +24,7 @@ Place = tuple[str, str]
 
 
 class DefinitionPlaces(msgspec.Struct, frozen=True, kw_only=True):
-    """The source locations of the definitions of one configuration."""
+    """The locations of a configuration's definitions in its files."""
 
     lines: Mapping[Place, tuple[Path, int]] = msgspec.field(default_factory=dict)
     """The file and line of each definition, or of the entry that generated it."""
@@ -56,9 +56,9 @@ def definition_places(loaded: LoadedConfig) -> DefinitionPlaces:
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A loaded and compiled configuration, ready to serve or being served.
+    """A loaded and compiled configuration that can be served.
 
-    Only some source locations are kept. The locations of all values would need more memory than all other fields.
+    Locations are kept only for definitions. The locations of all values would need more memory than all other fields.
     """
 
     document: Document
@@ -70,15 +70,17 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     identity: ServerIdentity | None
     watch: WatchPlan
-    roots: Mapping[str, RootPlace]
-    """Directories that files are served from or that limit arguments, with their real paths and links."""
+    roots: Mapping[str, ResolvedRoot]
+    """Directories that serve files or limit arguments, with their resolved paths and symbolic links."""
     lock: Lock
     keeps_earlier: bool
     """Whether the lock causes a definition of an earlier catalog to be served."""
     owners: Mapping[DocumentPath, DocumentPath]
-    """The entry that provides each name that several entries offer (`LoadedConfig.owners`). Kept by the next load."""
+    """For names that several entries offer, the entry that serves the name (`LoadedConfig.owners`). The next load keeps
+    it.
+    """
     exposures: Mapping[str, Problem]
-    """Errors for addresses that must not be served without authentication, by the key in `listen`."""
+    """Errors for addresses in `listen` that require authentication, by key."""
     places: DefinitionPlaces = NO_PLACES
     """Locations of definitions for the console. Empty without a console."""
     audit_place: tuple[Location | None, str]
@@ -87,15 +89,15 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lock_differences(self) -> Sequence[str]:
-        """Texts that each describe a difference between the files and the lock."""
+        """Descriptions of the differences between the files and the lock."""
         return [str(each) for each in self.catalog.lock_differences]
 
 
 def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
-    """Add the served version of each definition that `catalog` leaves out, if that version is locked.
+    """Add the definitions that differ from the lock, in the locked version, if `served` still contains this version.
 
-    Definitions that were removed from the files are dropped, so that an operator can remove a tool at once. Skills are
-    dropped too, because their files are read on request.
+    Definitions that were removed from the files are not added, so that an operator can remove a tool at once. Skills
+    are not added either, because their files are read on request.
     """
     left_out = {(each.kind, each.name) for each in catalog.left_out if each.is_locked_out}
     if served is None:

@@ -1,4 +1,4 @@
-"""Refuses to serve other machines without authentication, unless that is explicitly allowed.
+"""Prevents serving other machines without authentication, unless this is explicitly allowed.
 
 A start option can allow anonymous access, but a reload cannot. An edit that removes `auth` must not open a protected
 gateway, neither directly nor through the proxy of `listen.public_url`.
@@ -17,7 +17,7 @@ _KEYS: Final = ("http", "admin")
 
 
 def exposures(loaded: LoadedConfig) -> Mapping[str, Problem]:
-    """Without `auth`, return an error for each `listen` address that other machines can reach, by its key."""
+    """Return an error for each `listen` address that other machines can reach, by key, or nothing if `auth` is set."""
     document = loaded.document
     if document.auth is not None or loaded.is_hidden("auth"):
         return {}

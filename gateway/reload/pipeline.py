@@ -167,7 +167,7 @@ class ReloadPipeline:
         return candidate
 
     async def read_again(self, look: Callable[[LoadedConfig], T]) -> T:
-        """Load the files without serving them. Return the result of `look`, which runs in the reload thread.
+        """Load the files without serving them, and return the result of `look`, which is called in the reload thread.
 
         Raises:
             ConfigError: Nothing could be read.
@@ -184,7 +184,7 @@ class ReloadPipeline:
     def _load(self) -> LoadedConfig:
         """Read the files and add the definitions of the sources.
 
-        If two sources offer a name, keep the served definition unless the lock has changed.
+        If two sources offer a name, the source that serves the name keeps it, unless the lock has changed.
         """
         served, config = self.served, load(self._path)
         lock = read_lock(config.lock_file)
@@ -296,13 +296,13 @@ class ReloadPipeline:
 
 
 _YOUNG: Final = 3_000
-"""Number of new objects that triggers garbage collection during a load, which takes one or two milliseconds."""
+"""Number of new objects after which young objects are collected during a load. A collection takes one or two ms."""
 _NEVER: Final = 2**31 - 1
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Limit garbage collection to young objects, and then exclude the loaded objects from garbage collection.
+    """Limit garbage collection to young objects during a load. Then exclude the loaded objects from collection.
 
     Ten thousand tools are about a million objects, and each full collection would stop all threads for a second.
     Reference counting frees loaded objects, because only plugin types contain cycles.
@@ -333,7 +333,7 @@ def _report(warnings: Iterable[Problem]) -> None:
 def with_identity(
     loaded: LoadedConfig, *, dependencies: FileDependencies
 ) -> tuple[LoadedConfig, ServerIdentity | None]:
-    """Load the certificate of `listen.tls`, and add its problems to the returned configuration."""
+    """Load the certificate of `listen.tls`. Its problems are added to the returned configuration."""
     tls = loaded.document.listen.tls
     if tls is None:
         return loaded, None

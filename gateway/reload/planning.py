@@ -1,4 +1,4 @@
-"""Computes how a new configuration would change the catalog, and for whom.
+"""Computes how a new configuration would change the catalog, and which callers would be affected.
 
 Manifests are compared instead of catalogs, because the old manifest can come from another process.
 """

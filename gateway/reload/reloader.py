@@ -2,8 +2,8 @@
 
 If the files cannot be served, nothing changes for clients. The status lists the problems until the files are valid.
 
-A snapshot of all watched files is taken before each load. Only changes during or after the load differ in the next
-snapshot, so each change is loaded exactly once.
+A snapshot of all watched files is taken before each load. If a later snapshot differs, the files are loaded again, so
+changes during a load are not missed.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Reloader:
                     await self._look(is_settled=is_settled)
 
     async def run_for_sources(self) -> None:
-        """Reload when a definition source reports a change, until cancelled. This also runs without file watching."""
+        """Reload when a definition source reports a change, until cancelled. This works without file watching too."""
         while True:
             await self._pipeline.source_changed.wait()
             await asyncio.sleep(_SETTLE_SECONDS)  # Several sources can change at once.
@@ -108,7 +108,8 @@ class Reloader:
     async def reload(self, *, trigger: Trigger = "request") -> ReloadStatus:
         """Load the files and serve them if they are valid. A started reload completes even if the caller is cancelled.
 
-        Requests share a reload until it starts, because a started reload could have missed the latest edit.
+        Concurrent requests share a reload that has not started. A started reload is not shared, because it could have
+        missed the latest edit.
         """
         if self._waiting is None:
             self._waiting = self._requested.begin(self._reload_now(trigger), name="reload on request")

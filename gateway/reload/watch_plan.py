@@ -87,13 +87,13 @@ class WatchPlan:
 
     @cached_property
     def _named(self) -> frozenset[Path]:
-        """The watched files and directories with all their parents, which can be removed or created too."""
+        """The watched paths and all their parent directories, because parents can be removed or created too."""
         named = self.files | self._led_to | self.directories | self.roots
         return named.union(*(path.parents for path in named))
 
     @cached_property
     def _real_roots(self) -> tuple[tuple[Path, Path], ...]:
-        """Pairs of resolved path and root, for roots with links. FSEvents on macOS reports resolved paths."""
+        """Roots whose paths contain links, with their resolved paths. FSEvents on macOS reports resolved paths."""
         real = ((Path(os.path.realpath(root)), root) for root in self.roots)
         return tuple((place, root) for place, root in real if place != root)
 
@@ -160,10 +160,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     states: Mapping[str, State] = msgspec.field(default_factory=dict)
 
     def differs_from(self, earlier: "Snapshot") -> bool:
-        """Return whether something has changed since the earlier snapshot. This method blocks.
+        """Return whether files have changed since the earlier snapshot. This method blocks.
 
-        A path that only one of the plans contains counts as changed if it was removed after the earlier snapshot. A
-        path that only this plan contains also counts as changed if it was modified.
+        The snapshots can have different plans. A path only in the new plan counts as changed if it was modified or
+        removed since the earlier snapshot. A path only in the earlier plan counts as changed if it was removed.
         """
         if self.plan == earlier.plan:
             return self.states != earlier.states

@@ -2,7 +2,7 @@
 
 Each task is stored as a hash. Sorted sets contain the creation, expiry and lease times of all tasks. A replica renews
 the leases of its tasks, and other replicas take over tasks with expired leases. A write succeeds only if the previous
-version is stored, so a replica that has lost a task cannot store a result.
+version is stored, so a replica cannot store a result after another replica has taken over the task.
 
 The hash also contains a field `@name` for each replica to notify of changes. All keys share a slot of a Redis Cluster.
 """
@@ -223,7 +223,7 @@ class RedisTaskStore:
         return float(first[1] if isinstance(first, list | tuple) else found[1])
 
     async def renew(self, runner: str, messages: Mapping[str, tuple[str, float] | None]) -> Sequence[str]:
-        """Renew leases and store progress messages. Return the ids of tasks that this process has lost."""
+        """Renew leases and store progress messages. Return the ids of tasks that ended or belong to another process."""
         values = [
             part
             for task_id, message in messages.items()

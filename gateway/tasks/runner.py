@@ -150,7 +150,7 @@ class TaskRunner:
     async def answer(self, task_id: str, take: Callable[[Task], Task | None], *, caller: object = None) -> Task | None:
         """Add the client's answers to a task. The task continues when all its questions are answered.
 
-        `take` returns a copy of the task with the answers, or None to leave the task unchanged.
+        `apply` returns a copy of the task with the answers, or None to leave the task unchanged.
         """
 
         def answered(task: Task) -> Task | None:

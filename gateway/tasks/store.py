@@ -1,7 +1,7 @@
 """Defines the interface of task stores, and implements a store in memory.
 
-A write succeeds only if the store contains the previous version of the task (`Task.version`). A process that has lost a
-task to another process therefore cannot store a result.
+A write succeeds only if the store contains the previous version of the task (`Task.version`), so a process cannot store
+a result after another process has taken over the task.
 """
 
 import time
@@ -24,7 +24,7 @@ MAX_BYTES: Final = 256 * 2**20
 class TaskStore(Protocol):
     @property
     def process(self) -> str | None:
-        """The name of this process, or None if no other process uses the store."""
+        """The name of this process in a shared store, or None if no other process uses the store."""
 
     async def open(self) -> None: ...
     async def add(self, task: Task) -> None:

@@ -44,7 +44,7 @@ class TaskMemory(msgspec.Struct, frozen=True, kw_only=True):
     definition: str = ""
     """The version of the tool. If the version changes, all questions are sent to the client again."""
     round: int = 0
-    """How often all questions were sent again. This number is part of each question's key."""
+    """How often all questions were sent again. The number is part of the keys of questions."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +121,7 @@ def ended(task: Task, ending: Ending) -> Task:
 
 
 def left_behind(task: Task) -> Task:
-    """Return the task of a stopping process as restartable, or as failed if no restarts are left."""
+    """Return a task whose process is stopping, ready for a restart, or failed if no restarts are left."""
     if task.restarts:
         return replace(task, restarts=task.restarts - 1, runner="", message="")
     ending = failed(STOPPED)

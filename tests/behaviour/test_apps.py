@@ -102,9 +102,9 @@ async def test_tool_only_for_its_page_is_not_found_by_search(compiled: Compile) 
           show_sales: {description: Sales., content: x, app: {file: t.html}}
           refresh_sales: {description: Sales., content: x, app: {file: t.html, visibility: [app]}}
     """)
-    put_search = catalog.views["v"].put_search
-    assert put_search is not None
-    search = put_search(catalog).tools["search_tools"]
+    add_search = catalog.views["v"].add_search
+    assert add_search is not None
+    search = add_search(catalog).tools["search_tools"]
     found = await search.executor.execute(make_invocation({"query": "sales", "limit": 5}))
     assert isinstance(found, Value)
     assert [each["name"] for each in found.value["tools"]] == ["show_sales"]

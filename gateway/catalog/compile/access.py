@@ -26,7 +26,8 @@ Accesses = Mapping[tuple[ListKind, str], RequiredScopes]
 def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable[SkillSnapshot] = ()) -> Accesses:
     """Return the scopes that each definition and each skill requires.
 
-    Report an error for `access` without `auth`. Warn about rules that match nothing, unless there are errors.
+    Report an error for `access` without `auth`. Warn about rules in `auth.rules` that match nothing, unless definitions
+    are missing because of errors.
     """
     document = loaded.document
     has_auth = document.auth is not None or loaded.is_hidden("auth")
@@ -41,7 +42,7 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
         fitting.update(fits)
         if fits or config.access is not None:
             accesses[kind, key] = _access(config, [rules[index] for index in fits])
-    for place in () if has_auth else _written_accesses(document):
+    for place in () if has_auth else _paths_with_access(document):
         if place[:2] not in loaded.origins:  # otherwise, the source's entry contains the `access`
             problems.at(*place, "access").error("requires `auth`: without it, callers have no scopes")
     if not problems.has_errors:  # if there are errors, matching definitions can be missing
@@ -53,7 +54,6 @@ def compile_access(loaded: LoadedConfig, *, problems: Problems, skills: Iterable
 def _protected(
     document: Document, skills: Iterable[SkillSnapshot]
 ) -> Iterator[tuple[ListKind, str, str, Definition | SkillDirectories]]:
-    """Yield the kind, key, name and configuration of each definition and each skill."""
     for kind in LISTS:
         for name, config in getattr(document, kind).items():
             yield kind, name, name, config
@@ -61,8 +61,7 @@ def _protected(
         yield "resources", key_of(skill.name), skill.name, skill.config
 
 
-def _written_accesses(document: Document) -> Iterator[DocumentPath]:
-    """Yield the paths of all entries with `access`, including overrides. `compile_views` checks views."""
+def _paths_with_access(document: Document) -> Iterator[DocumentPath]:
     entries: list[tuple[DocumentPath, Definition | SkillDirectories | Upstream | OpenApi]] = [
         (("skills", index), each) for index, each in enumerate(document.skills)
     ]
@@ -88,7 +87,7 @@ def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -
 
 
 def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> RequiredScopes:
-    """Return all scopes of the matching rules and of `access`. `is_visible` is true if all of them set `visible`."""
+    """Combine `access` and the matching rules. The definition is visible only if all of them set `visible`."""
     own = [] if config.access is None else [config.access]
     sources = list(chain[Rule | models.Access](rules, own))
     return RequiredScopes(

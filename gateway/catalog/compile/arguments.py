@@ -42,7 +42,7 @@ def compile_arguments(
     """
     if (relayed := relayed_of(config)) is not None:
         coerces = coerce if config.coerce is None else config.coerce
-        return _of_other_server(config.input_schema or {}, relayed, problems, coerce=coerces)
+        return _compile_relayed(config.input_schema or {}, relayed, problems, coerce=coerces)
     schema, place = _written(config, derived or NO_ARGUMENTS, problems)
     shown, files = compile_file_inputs(schema, problems, place=place, max_body=max_body)
     validator = compile_schema(shown, problems, what="JSON Schema", place=place)
@@ -65,13 +65,10 @@ def compile_arguments(
     )
 
 
-def _of_other_server(
+def _compile_relayed(
     schema: JsonObject, relayed: RelayBackend, problems: Problems, *, coerce: bool
 ) -> CompiledArguments:
-    """Compile the arguments of an upstream's tool. The schema stays unchanged, even if it is invalid.
-
-    The upstream fills in defaults.
-    """
+    """Compile the arguments of an upstream's tool. The schema is not changed. The upstream fills in the defaults."""
     validator, unchecked = compile_foreign_schema(schema if relayed.validates else {})
     if unchecked:
         first = ", ".join(str(each) for each in unchecked[:_MAX_NAMED])

@@ -41,7 +41,7 @@ def signature_of(config: PythonCall | None, *, problems: Problems, context: Comp
 
 
 def described(config: Definition, signature: Signature | None) -> str | None:
-    """Return the description in the file or, failing that, the function's docstring."""
+    """Return the description in the file or, without one, the function's docstring."""
     return config.description or (signature.description if signature else None) or None
 
 
@@ -94,7 +94,7 @@ def connection_of(config: Tool | Resource | Prompt, *, context: CompileContext) 
 
 
 def has_answer_per_caller(config: Tool | Resource | Prompt, *, context: CompileContext) -> bool:
-    """Whether results can differ between callers, because the connection authenticates as the caller."""
+    """Whether the connection authenticates as the caller, so that results can differ between callers."""
     connection = connection_of(config, context=context)
     return connection is not None and connection.auth is not None and connection.auth.is_per_caller
 
@@ -227,11 +227,11 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     timeout_bounds: Literal["call", "attempt"] = "call"
     """Whether `timeout` in the backend's mapping limits the whole call or each attempt."""
     sees_caller: bool = True
-    """Whether the backend can read the caller's identity even without `forward_headers` and `caller` in templates.
-    If so, results are not shared between callers.
+    """Whether the backend always knows the caller's identity. If so, results are not shared between callers. Other
+    backends know the caller only through `forward_headers` and templates that use `caller`.
     """
     cut: Literal["bytes", "rows"] | None = None
-    """Unit in which the backend can stop early at the size limit, if `output` truncates long results anyway."""
+    """Unit of the size limit at which the backend can stop early, if `output` truncates long results anyway."""
     is_of_operator: bool = False
     """Whether the result is a text or file written by the operator. Control characters in such results are kept."""
 

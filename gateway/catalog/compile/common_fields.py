@@ -23,9 +23,10 @@ _NO_FACTS: Final[frozenset[str]] = frozenset()
 def common_fields(
     kind: ListKind, name: str, config: Tool | Resource | Prompt, *, scope: Scope, context: CompileContext
 ) -> dict[str, Any]:
-    """Return constructor arguments for a `Primitive`. Compile its templates first, because they add to `scope`.
+    """Return the constructor arguments that all primitives share.
 
-    Each limit comes from the definition, its backend, the file's defaults, or the built-in defaults.
+    Compile the definition's templates before this call, because the templates record in `scope` which attributes of the
+    caller they use. Each limit comes from the definition, its backend, the file's defaults, or the built-in defaults.
     """
     defaults = context.defaults
     return {

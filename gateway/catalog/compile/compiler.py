@@ -62,10 +62,10 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     lock: Lock | None = None,
     checks: Iterable[Check] = (),
 ) -> Catalog:
-    """Compile every definition into a catalog, which also contains the warnings. This function blocks.
+    """Compile every definition into a catalog. This function blocks.
 
-    `dependencies` is filled even if there are errors. With an enforced lock, definitions that differ from the lock are
-    not compiled and their plugins are not imported. `checks` add problems to the same report.
+    `dependencies` collects the files to watch, even if there are errors. With an enforced lock, definitions that differ
+    from the lock are not compiled, and their plugins are not imported. `checks` validate other sections.
 
     Raises:
         ConfigError: the configuration has errors. Lists all problems in file order, including problems from the loader.
@@ -138,7 +138,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     )
     if problems.has_errors:
         raise ConfigError(_in_file_order(problems, loaded))
-    compiled = compiled.sound(loaded, problems)
+    compiled = compiled.without_invalid(loaded, problems)
     # A reference to a resource that was left out would cause a false warning.
     if compiled.has_all_resources:
         warn_of_dangling_references(document, served=compiled.uris, problems=problems)
@@ -216,7 +216,7 @@ def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, proble
         first = places.setdefault(each.uri, path)
         if path in loaded.origins and by_uri.setdefault(each.uri, each) is not each:
             problems.at(*path, "uri").error(not_offered(loaded, path, first=first))
-    _warn_of_overlaps(_untaken(compiled.templates, loaded, problems=problems), problems=in_resources)
+    _warn_of_overlaps(_without_duplicates(compiled.templates, loaded, problems=problems), problems=in_resources)
     # A name from an upstream can replace an alias in the file without an error.
     own = {
         kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins} for kind in LISTS
@@ -243,21 +243,21 @@ def _add(
             problems.at(*path).error(f"`resources.{first.name}` already has the URI `{resource.uri}`")
 
 
-def _untaken(
+def _without_duplicates(
     templates: Sequence[ResourceTemplate], loaded: LoadedConfig, *, problems: Problems
 ) -> Sequence[ResourceTemplate]:
     """Report and remove templates of upstreams whose URI template is also defined in the configuration files."""
     # Iterate in reverse, so that the first of several equal templates is kept.
     paths = {each.uri_template: ("resources", each.name) for each in reversed(templates)}
     own = {template: path for template, path in paths.items() if path not in loaded.origins}
-    untaken: list[ResourceTemplate] = []
+    kept: list[ResourceTemplate] = []
     for each in templates:
         path = ("resources", each.name)
         if path in loaded.origins and (first := own.get(each.uri_template)) is not None:
             problems.at(*path, "uri").error(not_offered(loaded, path, first=(*first, "uri")))
         else:
-            untaken.append(each)
-    return untaken
+            kept.append(each)
+    return kept
 
 
 def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Problems) -> None:
@@ -282,7 +282,7 @@ def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[P
 
 
 _MAX_COMPARED: Final = 100
-"""Maximum number of earlier templates that each template is compared with."""
+"""Maximum number of templates that each template is compared with."""
 
 
 def warn_of_dangling_references(document: Document, *, served: Sequence[str], problems: Problems) -> None:
@@ -302,7 +302,7 @@ def warn_of_dangling_references(document: Document, *, served: Sequence[str], pr
 
 
 def check_aliases(primitives: Mapping[str, Primitive], *, taken: Container[str], problems: Problems) -> None:
-    """Report aliases that are names in `taken` or also aliases of another primitive."""
+    """Report each alias that is also the name of a primitive (`taken`) or an alias of another primitive."""
     aliases: dict[str, str] = {}
     for key, primitive in primitives.items():
         for index, alias in enumerate(primitive.aliases):

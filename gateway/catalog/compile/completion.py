@@ -30,7 +30,7 @@ from gateway.language.templates.render_state import json_of
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 _Source = Callable[[Invocation], Awaitable[Iterable[str]]]
-"""Function that returns candidate values. `value` in the arguments is the text that the user has typed so far."""
+"""Function that returns candidate values. The argument `value` is the text that the user has typed so far."""
 
 log: Final = structlog.get_logger(__name__)
 
@@ -84,8 +84,6 @@ def fixed_values(values: Sequence[str]) -> Completer:
 
 
 def _sourced_values(source: _Source) -> Completer:
-    """Query the source on each request. If the source fails, return no values, because suggestions are optional."""
-
     async def complete(value: str, arguments: Mapping[str, str], invocation: Invocation) -> Suggestions:
         now = asyncio.get_running_loop().time()
         asked = invocation.narrowed(

@@ -27,7 +27,7 @@ from gateway.plugin import ListKind
 P = TypeVar("P", bound=Primitive)
 
 MAX_SIZE: Final = 10 * 2**20
-"""Default size limit of a resource, and smallest size limit of a backend result of a tool, in bytes."""
+"""Default size limit of resources, in bytes. Also the smallest limit for the results of a tool's backend."""
 
 
 class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,23 +62,23 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def warn_of_unused(scope: Scope, config: Definition) -> None:
-    """Warn about inputs that no template uses, unless an error hides templates that could use them."""
+    """Warn about inputs that no template uses. After errors, do nothing, because invalid templates could use them."""
     if not scope.problems.has_no_errors:
         return
     for name in scope.inputs.schemas:
         if name not in scope.used:
-            scope.problems.at(*place_of_input(config, name)).warning(f"`{name}` is not used")
+            scope.problems.at(*path_of_input(config, name)).warning(f"`{name}` is not used")
 
 
 def refuse_caller_as_input(scope: Scope, config: Definition) -> None:
     """Report inputs named `caller` or `caller.…`, which would hide the caller's identity in templates."""
     for name in filter(is_fact_path, scope.inputs.schemas):
         message = f"`{name}` is not allowed as a name: in templates, `{CALLER}` is the verified identity of the caller"
-        scope.problems.at(*place_of_input(config, name)).error(message)
+        scope.problems.at(*path_of_input(config, name)).error(message)
 
 
-def place_of_input(config: Definition, name: str) -> tuple[str, ...]:
-    """Return the path below the definition at which errors about an input, prompt argument or variable are reported."""
+def path_of_input(config: Definition, name: str) -> tuple[str, ...]:
+    """Return where to report problems with an input, prompt argument or URI variable, relative to the definition."""
     match config:
         case Tool(python=PythonCall(), input=None, input_schema=None):
             return ("python", "call")

@@ -68,7 +68,7 @@ def _reasons(requires: Requires) -> Iterator[str]:
 
 P = TypeVar("P", bound=Primitive)
 
-_UNSOUND: Final = "it has errors; see the warnings"
+_INVALID: Final = "it has errors; see the warnings"
 
 _COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | Sequence[Primitive] | None]]] = {
     "tools": compile_tool,
@@ -100,13 +100,13 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
     def primitives(self) -> Iterator[Primitive]:
         return chain[Primitive](self.tools.values(), self._all_resources(), self.templates, self.prompts.values())
 
-    def sound(self, loaded: LoadedConfig, problems: Problems) -> "CompiledDefinitions":
-        """Remove invalid definitions that come from sources such as upstreams, so that the others can be served."""
+    def without_invalid(self, loaded: LoadedConfig, problems: Problems) -> "CompiledDefinitions":
+        """Return a copy without invalid definitions of sources such as upstreams, so that valid ones can be served."""
         found = {(str(kind), str(name)) for kind, name in loaded.origins}
         names = {name for name in found if not problems.at(*name).has_no_errors}
         if not names:
             return self
-        unsound = (Unavailable(kind=kind, name=name, reason=_UNSOUND) for kind, name in sorted(names))
+        invalid = (Unavailable(kind=kind, name=name, reason=_INVALID) for kind, name in sorted(names))
         return replace(
             self,
             tools={name: each for name, each in self.tools.items() if ("tools", name) not in names},
@@ -114,7 +114,7 @@ class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
             apps=tuple(each for each in self.apps if ("tools", each[0]) not in names),
             templates=tuple(each for each in self.templates if ("resources", each.name) not in names),
             prompts={name: each for name, each in self.prompts.items() if ("prompts", name) not in names},
-            left_out=(*self.left_out, *unsound),
+            left_out=(*self.left_out, *invalid),
         )
 
     def _all_resources(self) -> Iterator[Resource]:
@@ -130,7 +130,7 @@ def compile_definitions(
     excluded: Mapping[Name, str],
     skills: Iterable[SkillSnapshot],
 ) -> CompiledDefinitions:
-    """Compile all definitions and skills except `excluded`, which maps names to reasons."""
+    """Compile all definitions and skills, except for those named in `excluded`, which also contains the reasons."""
     left_out = [*loaded.left_out]
     for (kind, name), reason in excluded.items():
         left_out.append(Unavailable(kind=kind, name=name, reason=reason, is_locked_out=True))
@@ -237,7 +237,7 @@ def _compile_skill(found: SkillSnapshot, *, is_pinned: bool, context: CompileCon
 
 
 def _directories(snapshot: SkillSnapshot, files: dict[str, JsonObject]) -> dict[str, tuple[JsonObject, ...]]:
-    """Return the definitions of the files and subdirectories in each directory, by the URI of the directory."""
+    """Map the URI of each directory to the definitions of its files and subdirectories."""
     children: defaultdict[str, list[JsonObject]] = defaultdict(list)
     for path, definition in files.items():
         children[dirname(path)].append(definition)

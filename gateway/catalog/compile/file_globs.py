@@ -23,8 +23,8 @@ def compile_file_globs(
 ) -> GlobSource | None:
     """Compile globs below a root. Return None after reporting a problem.
 
-    Without `root`, there is one glob, which starts with the root directory. With `is_listed`, changes to matching files
-    trigger a reload.
+    If `root` is None, `globs` contains one glob, and the directories before its first wildcard are the root. With
+    `is_listed`, changes to matching files trigger a reload.
     """
     if (scheme := _SCHEME.match(root or globs[0])) is None:
         return compile_directory(
@@ -53,7 +53,7 @@ def compile_directory(
     if len(good) < len(patterns):
         return None
     compiled = compile_globs(directory, good)
-    dependencies.add_root(directory, place=compiled.place, problems=place)
+    dependencies.add_root(directory, resolved=compiled.place, problems=place)
     if is_listed:
         dependencies.globs.add(compiled)
     return compiled

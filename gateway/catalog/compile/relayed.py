@@ -14,7 +14,7 @@ class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
 
     server: str
     definition: JsonObject
-    """The definition in the wire form of 2026-07-28, with all members that the upstream sent."""
+    """The definition in the format of MCP 2026-07-28, with all members that the upstream sent."""
     executor: Executor
     completers: dict[str, Completer] = {}
     validates: bool = True
@@ -23,7 +23,7 @@ class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call it."""
 
     def __repr__(self) -> str:
-        """Omit the executor, because `version.py` hashes this text, and the hash must be equal in every process."""
+        """Omit the executor. The definition's version is a hash of this text, and must be equal in every process."""
         return f"Relayed({self.server!r}, {self.definition!r}, {self.validates!r})"
 
 

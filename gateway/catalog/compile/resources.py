@@ -151,7 +151,7 @@ def _sees_caller(config: models.Resource) -> bool:
 
 
 def _written(source: str) -> str:
-    """Return the template with percent-encoded interpolated values, so that their braces are not template syntax."""
+    """Percent-encode the values of `${…}` in a URI template, so that braces in the values are not variables."""
     return "".join(part.source if isinstance(part, UriExpression) else part for part in parse_uri_template(source))
 
 
@@ -167,7 +167,7 @@ def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
 
 
 def _compile_completers(config: models.Resource, *, scope: Scope, context: CompileContext) -> Mapping[str, Completer]:
-    """Compile `complete`. Commands run in the resource's sandbox, because callers control their input."""
+    """Compile `complete`. Commands run in the resource's sandbox, because callers control the commands' input."""
     completers = {}
     launcher = None if config.shell is None else compile_launcher(config.shell, scope=scope.at("shell"))
     for name, source in config.complete.items():

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from gateway.catalog.compile.context import CompileContext, place_of_input
+from gateway.catalog.compile.context import CompileContext, path_of_input
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
@@ -162,7 +162,7 @@ def check_bound(executor: SqlExecutor, scope: Scope, config: Tool | Resource) ->
         if name not in names and name not in scope.used:
             # Mark the input as used, so that it is not reported twice.
             scope.used.add(name)
-            scope.problems.at(*place_of_input(config, name)).error(
+            scope.problems.at(*path_of_input(config, name)).error(
                 f"no query uses `{name}`; bind it as `:{name}`, or remove it"
             )
 

@@ -47,13 +47,13 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
     )
     for key, confinement in arguments.confinements.items():
         within = problems.at("input", key, "within")
-        context.dependencies.add_root(str(confinement.root), place=confinement.place, problems=within)
+        context.dependencies.add_root(str(confinement.root), resolved=confinement.real_root, problems=within)
     scope = context.scope(arguments.inputs, problems)
     if relayed_of(config) is None:
         refuse_caller_as_input(scope, config)
     output = _output(config, signature, defaults=context.defaults.output)
     executor = compile_backend(
-        config, signature=signature, scope=scope, context=context, max_size=_most_bytes(config, output)
+        config, signature=signature, scope=scope, context=context, max_size=_max_bytes(config, output)
     )
     result = compile_output(
         output,
@@ -124,11 +124,11 @@ def _announced(output: Output, *, is_relayed: bool) -> JsonObject | None:
     return {"type": "object", "anyOf": [own, {}], **shared}
 
 
-def _most_bytes(config: models.Tool, output: Output) -> int:
+def _max_bytes(config: models.Tool, output: Output) -> int:
     """Return the maximum size of a backend's result, in bytes.
 
-    If long results are truncated anyway, a query stops at `max_size`. A command stops at twice `max_size`, because
-    control characters are removed later. Other results are needed in full, for example for `select`.
+    If `output` truncates long results, a query stops at `max_size`, and a command at twice `max_size`, because control
+    characters are removed later. Otherwise, the full result is needed, for example for `select`.
     """
     cut, max_size = BACKENDS[config.backend].cut, DEFAULT_MAX_SIZE if output.max_size is None else output.max_size
     is_cut = output.overflow in {None, "truncate"} and not (output.select or output.template)

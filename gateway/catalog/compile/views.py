@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.catalog.catalog import PutSearch, Selection, View, names_of
+from gateway.catalog.catalog import AddSearch, Selection, View, names_of
 from gateway.catalog.compile.backends import fixed
 from gateway.catalog.compile.context import CompileContext, mask_text
 from gateway.catalog.compile.tools import compile_tool
@@ -67,7 +67,7 @@ def compile_views(
             exclude=_compile_selection(config.exclude),
             instructions=mask_text(config.instructions, redactor=loaded.redactor, problems=place.at("instructions")),
             access=_access(config),
-            put_search=_compile_search(config, context=context, problems=place.at("search")) if config.search else None,
+            add_search=_compile_search(config, context=context, problems=place.at("search")) if config.search else None,
         )
         if config.search:
             _check_own_names(views[name], primitives, problems=place.at("search"))
@@ -157,7 +157,7 @@ _SEARCH: Final[JsonObject] = {
     },
     "content": [{"text": "{{ query }} {{ limit }}"}],
 }
-"""`search_tools` in the format of configuration files. `with_search` replaces the `content`, a placeholder."""
+"""`search_tools` in the format of configuration files. `content` is a placeholder that `with_search` replaces."""
 _CALL: Final[JsonObject] = {
     "title": "Call a tool",
     "description": "Calls a tool that `search_tools` found, with arguments that fit its `inputSchema`.",
@@ -169,7 +169,7 @@ _CALL: Final[JsonObject] = {
 }
 
 
-def _compile_search(config: WrittenView, *, context: CompileContext, problems: Problems) -> PutSearch:
+def _compile_search(config: WrittenView, *, context: CompileContext, problems: Problems) -> AddSearch:
     """Compile the two search tools, and return a function that adds them to a catalog."""
     search = _compiled(SEARCH_TOOLS, _SEARCH, context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)

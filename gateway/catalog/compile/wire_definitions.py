@@ -1,4 +1,4 @@
-"""Builds the definitions that clients receive, in the wire form of 2026-07-28."""
+"""Builds the definitions that clients receive, in the format of MCP 2026-07-28."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -63,7 +63,7 @@ def template_definition(name: str, config: Resource, *, uri_template: str, descr
 
 
 def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
-    """Return the definition of one file of a glob. The name is the path, because all files share one title."""
+    """Return the definition of a file that a glob matches. The name is the path, because `title` is for all files."""
     annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
     return _given(
         uri=uri,
@@ -115,11 +115,11 @@ def _described(name: str, config: Tool | Resource | Prompt, *, description: str 
     written = _given(
         name=name, title=config.title, description=description, icons=_icons(config.icons), _meta=config.meta, **fields
     )
-    return written if (relayed := relayed_of(config)) is None else _over(relayed.definition, written)
+    return written if (relayed := relayed_of(config)) is None else _overridden(relayed.definition, written)
 
 
-def _over(definition: JsonObject, written: dict[str, Json]) -> dict[str, Json]:
-    """Override members of an upstream's definition with members from the file, except the names of resources."""
+def _overridden(definition: JsonObject, written: dict[str, Json]) -> dict[str, Json]:
+    """Replace members of an upstream's definition with members from the file. A resource keeps the upstream's name."""
     if "uri" in definition or "uriTemplate" in definition:
         written.pop("name")
     annotations = {**definition.get("annotations", {}), **written.get("annotations", {})}

@@ -522,7 +522,7 @@ async def read_resource(uri: str, call: Call, outer: Run | None = None) -> tuple
     stored = await call.server.services.output_store.read(uri, caller=call.caller.owner_key)
     if stored is not None:
         return [stored], {}
-    catalog = call.catalog if outer is None else call.catalog.beyond or call.catalog
+    catalog = call.catalog if outer is None else call.catalog.without_view or call.catalog
     found = catalog.resource(uri)
     if found is None:
         raise ResourceNotFoundError(uri)

@@ -79,8 +79,8 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     ) -> tuple[Difference, ...]:
         """Warn about all differences from the lock, and return them. Report a missing or unusable lock file.
 
-        A page never counts as removed, because a load does not read pages. Neither does a definition with errors
-        (`is_hidden`).
+        A page never counts as removed, because a load does not read pages. Neither does a definition that is missing
+        because of an error (`is_hidden`).
         """
         place = problems.at("server", "lock")
         if self.pins is None:

@@ -36,14 +36,14 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
         return self.place, self.wire_name
 
 
-def named(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
+def input_names(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
     """Return a unique input name for each parameter and body member, by location and original name.
 
     The order of the inputs does not affect the names:
 
     1. Invalid characters become `_`, and long names are shortened.
-    2. If changed names are no longer unique in their location, they get a hash as a suffix.
-    3. If an earlier location uses the name, the location becomes a suffix: `id__query`. `caller` is reserved.
+    2. If changed names are no longer unique in their location, these names get a hash as a suffix.
+    3. If an earlier location uses the name, the later location becomes a suffix: `id__query`. `caller` is reserved.
     """
     given = {each.key: _clean(each) for each in inputs}
     for place in PLACES:

@@ -53,7 +53,7 @@ Raises:
 
 
 def compile_fetcher(config: OpenApi, connection: Connection | None, *, document: Document, services: Services) -> Fetch:
-    """Return a function that fetches the documents of an entry. Problems of the connection are not reported here."""
+    """Return a function that fetches an entry's documents. Problems of the connection are reported elsewhere."""
     problems = Problems()
     sender, headers, authorization, home = Sender(clients=services.http), {}, None, ""
     if connection is not None:

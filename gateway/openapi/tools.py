@@ -19,7 +19,7 @@ from gateway.language.schemas.rules import MAX_BYTES
 from gateway.language.uris.templates import RESERVED
 from gateway.openapi.document import DocumentError, Node, References
 from gateway.openapi.operations import Operation
-from gateway.openapi.parameters import Input, Parameter, Place, named, parameters_of
+from gateway.openapi.parameters import Input, Parameter, Place, input_names, parameters_of
 from gateway.openapi.request_bodies import RequestBody, request_body_of
 from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import base_url, sent_fields
@@ -91,7 +91,7 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
     body = request_body_of(operation, reader.schemas)
     if body is None and operation.node.value.get("requestBody") is not None:
         note("the request body is not sent: it has no content, or is optional with this method")
-    names = named([*(each.input for each in parameters), *(body.inputs if body else ())])
+    names = input_names([*(each.input for each in parameters), *(body.inputs if body else ())])
     keys = {name: key for key, name in names.items()}
     if unknown := [name for name in (*override.hide, *override.set) if name not in keys]:
         raise DocumentError(f"the override names `{unknown[0]}`, but the inputs are {', '.join(keys)}")

@@ -94,7 +94,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
-    """Add the definitions that differ from the lock, in the locked version, if `served` still contains this version.
+    """Add the locked version of each definition that the lock excludes from `catalog`, if `served` contains it.
 
     Definitions that were removed from the files are not added, so that an operator can remove a tool at once. Skills
     are not added either, because their files are read on request.

@@ -1,7 +1,7 @@
 """Prevents serving other machines without authentication, unless this is explicitly allowed.
 
 A start option can allow anonymous access, but a reload cannot. An edit that removes `auth` must not open a protected
-gateway, neither directly nor through the proxy of `listen.public_url`.
+gateway, either directly or through the proxy of `listen.public_url`.
 """
 
 from collections.abc import Mapping

@@ -175,7 +175,7 @@ class ReloadPipeline:
         return await self._in_thread(lambda: look(self._load()))
 
     def load(self) -> LoadedConfig:
-        """Read the definitions. This method blocks. Raise ConfigError if nothing could be read."""
+        """Read the files, and mask their secrets from now on. Raise ConfigError if nothing could be read."""
         forget_sandboxes()  # The availability of sandboxes can have changed.
         loaded = self._load()
         self.redactor.replace(self.served.catalog.redactor | loaded.redactor)

@@ -152,7 +152,7 @@ def watch_dependencies(lock_file: Path, dependencies: FileDependencies) -> Watch
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The states of all paths of a plan."""
+    """The states of all paths of a watch plan."""
 
     plan: WatchPlan = msgspec.field(default_factory=WatchPlan)
     taken_at: int

@@ -23,7 +23,7 @@ _NO_TIMEOUT: Final = 0
 
 
 class Watcher:
-    """Watches the directories of a plan while open, and reports that something may have changed."""
+    """Watches the directories of a plan while open, and reports when files have possibly changed."""
 
     def __init__(self, plan: WatchPlan, *, poll: timedelta) -> None:
         self._plan: Final = plan

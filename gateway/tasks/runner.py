@@ -147,14 +147,14 @@ class TaskRunner:
     async def newest(self, count: int) -> Sequence[Task]:
         return [await self.get(task.id) or task for task in await self.store.newest(count)]
 
-    async def answer(self, task_id: str, take: Callable[[Task], Task | None], *, caller: object = None) -> Task | None:
+    async def answer(self, task_id: str, apply: Callable[[Task], Task | None], *, caller: object = None) -> Task | None:
         """Add the client's answers to a task. The task continues when all its questions are answered.
 
         `apply` returns a copy of the task with the answers, or None to leave the task unchanged.
         """
 
         def answered(task: Task) -> Task | None:
-            wanted = take(task)
+            wanted = apply(task)
             if wanted is None or wanted.status is not TaskStatus.WORKING:
                 return wanted
             # A stopping process leaves the work to the next process.

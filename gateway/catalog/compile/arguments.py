@@ -35,10 +35,10 @@ def compile_arguments(
     coerce: bool = True,
     max_body: int | None = None,
 ) -> CompiledArguments:
-    """Compile the input schema of a tool from `input`, `input_schema` or, without both, `derived`.
+    """Compile the input schema of a tool from `input` or `input_schema` or, if neither is set, from `derived`.
 
-    `derived` is the schema of the Python function, if any. `coerce` is the default for tools without their own
-    `coerce`. `max_body` is the maximum size of a message in bytes.
+    `derived` is the schema of the Python function, if any. `coerce` is the default for tools that do not set it.
+    `max_body` is the maximum size of a message in bytes.
     """
     if (relayed := relayed_of(config)) is not None:
         coerces = coerce if config.coerce is None else config.coerce

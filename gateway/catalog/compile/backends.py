@@ -71,7 +71,7 @@ def cached(
     problems: Problems,
     context: CompileContext,
 ) -> Executor:
-    """Add a cache to the executor if the definition has `cache`. Keys come from the executor's `cache_key`, if any."""
+    """Add a cache to the executor if the definition has `cache`. A `cache_key` of the executor computes the keys."""
     ttl = cache_of(config)
     if ttl is None:
         return executor
@@ -106,7 +106,7 @@ def with_defaults(output: Output | None, defaults: Output) -> Output:
 
 
 def watch_missing(blocks: Sequence[Block], *, problems: Problems, context: CompileContext) -> None:
-    """Watch files that content blocks name but that do not exist yet. Existing files are read at each call."""
+    """Watch missing files that content blocks refer to. Existing files need no watch, and are read at each call."""
     for block in blocks:
         source = block.image or block.audio or block.resource
         if source is not None and source.file is not None and not is_file(problems.directory / source.file):

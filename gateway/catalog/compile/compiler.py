@@ -68,7 +68,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     from the lock are not compiled, and their plugins are not imported. `checks` validate other sections.
 
     Raises:
-        ConfigError: the configuration has errors. Lists all problems in file order, including problems from the loader.
+        ConfigError: the configuration has errors. The exception lists all problems in file order.
     """
     # Also mask access tokens that were obtained at run time.
     loaded = replace(loaded.with_repaired(), redactor=loaded.redactor.with_obtained(services.outbound_tokens.secrets))

@@ -62,7 +62,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def warn_of_unused(scope: Scope, config: Definition) -> None:
-    """Warn about inputs that no template uses. After errors, do nothing, because invalid templates could use them."""
+    """Warn about inputs that no template uses, unless an invalid template could use the inputs."""
     if not scope.problems.has_no_errors:
         return
     for name in scope.inputs.schemas:
@@ -78,7 +78,7 @@ def refuse_caller_as_input(scope: Scope, config: Definition) -> None:
 
 
 def path_of_input(config: Definition, name: str) -> tuple[str, ...]:
-    """Return where to report problems with an input, prompt argument or URI variable, relative to the definition."""
+    """Return the path of an input, prompt argument or URI variable below its definition, for error messages."""
     match config:
         case Tool(python=PythonCall(), input=None, input_schema=None):
             return ("python", "call")

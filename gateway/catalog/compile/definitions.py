@@ -49,12 +49,7 @@ _PLATFORMS: Final = {"macos": "darwin", "windows": "win32"}
 """Maps platform names in the file to values of `sys.platform`."""
 
 
-def unmet(requires: Requires) -> str | None:
-    """Return a message about the requirements that are not met, or None if all are met."""
-    return "; ".join(_reasons(requires)) or None
-
-
-def _reasons(requires: Requires) -> Iterator[str]:
+def _unmet(requires: Requires) -> Iterator[str]:
     for command in requires.commands:
         if shutil.which(command) is None:
             yield f"the command {command} is not on PATH"
@@ -130,7 +125,7 @@ def compile_definitions(
     excluded: Mapping[Name, str],
     skills: Iterable[SkillSnapshot],
 ) -> CompiledDefinitions:
-    """Compile all definitions and skills, except for those named in `excluded`, which also contains the reasons."""
+    """Compile all definitions and skills that are not in `excluded`, which maps names to reasons."""
     left_out = [*loaded.left_out]
     for (kind, name), reason in excluded.items():
         left_out.append(Unavailable(kind=kind, name=name, reason=reason, is_locked_out=True))
@@ -141,7 +136,7 @@ def compile_definitions(
         for name, config in definitions.items():
             if (section, name) in excluded or _names_broken_entry(config, loaded):
                 continue
-            if (missing := unmet(config.requires)) is not None:
+            if missing := "; ".join(_unmet(config.requires)):
                 left_out.append(Unavailable(kind=section, name=name, reason=missing))
                 continue
             place = problems.at(section, name)

@@ -78,7 +78,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
 
 
 def _arguments_of(signature: Signature | None, *, problems: Problems) -> Mapping[str, models.PromptArgument]:
-    """Derive the prompt's arguments from the function's signature. Defaults are left to the function."""
+    """Derive the prompt's arguments from the function's signature. The function fills in its own defaults."""
     if signature is None:
         return {}
     arguments = {}

@@ -77,7 +77,7 @@ def compile_resource(
     common = resource_fields(name, config, scope=scope, context=context)
     version = resource_version(config, signature, problems=problems, context=context)
     description = described(config, signature)
-    uri = _written(source)
+    uri = _with_encoded_values(source)
     if not variables:
         _check_aliases(config, problems=problems)
         definition = wire_definitions.resource_definition(name, config, uri=uri, description=description)
@@ -150,7 +150,7 @@ def _sees_caller(config: models.Resource) -> bool:
     return BACKENDS[config.backend].sees_caller or bool(models.trait_of(config, "forward_headers"))
 
 
-def _written(source: str) -> str:
+def _with_encoded_values(source: str) -> str:
     """Percent-encode the values of `${…}` in a URI template, so that braces in the values are not variables."""
     return "".join(part.source if isinstance(part, UriExpression) else part for part in parse_uri_template(source))
 

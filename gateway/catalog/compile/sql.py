@@ -110,7 +110,7 @@ _UNKNOWN = DatabaseProfile(name="", dialect="postgresql", url="", size=1)
 
 
 def compile_sql(config: SqlCompletion, *, scope: Scope, context: CompileContext, max_bytes: int) -> SqlExecutor:
-    """Compile the statements of a query. Errors are reported at the key of `scope`."""
+    """Compile the statements of a query. Report errors at the location of `scope`."""
     profile = _profile(config, scope=scope, context=context)
     dialect = dialect_of(profile.dialect)
     writes = isinstance(config, Sql) and config.writes

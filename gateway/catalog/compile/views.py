@@ -46,7 +46,7 @@ _RESERVED: Final = frozenset({"sse", "messages", "metrics", "-"})
 def compile_views(
     loaded: LoadedConfig, primitives: Sequence[Primitive], *, context: CompileContext, problems: Problems
 ) -> Mapping[str, View]:
-    """Compile every view. `primitives` are all primitives from the configuration files."""
+    """Compile every view. Warn about globs and tags that match none of the `primitives`."""
     auth = loaded.document.auth
     has_auth = auth is not None or loaded.is_hidden("auth")
     is_at_root = loaded.document.listen.path == "/"

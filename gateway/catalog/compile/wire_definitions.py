@@ -63,7 +63,7 @@ def template_definition(name: str, config: Resource, *, uri_template: str, descr
 
 
 def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
-    """Return the definition of a file that a glob matches. The name is the path, because `title` is for all files."""
+    """Return the definition of one file. `config` describes all files of a glob, so the name is the file's path."""
     annotations = {**_given(lastModified=_timestamp(file.facts.modified)), **(_annotations(config.annotations) or {})}
     return _given(
         uri=uri,

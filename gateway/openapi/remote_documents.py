@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import urldefrag, urljoin
 
 import msgspec
@@ -104,6 +104,7 @@ _REFERENCE: Final = re.compile(rb"""["']?\$ref["']?\s*:\s*["']?([^#"'\s,}][^"'\s
 class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """A document with the documents that it references."""
 
+    files: ClassVar[Mapping[Path, str]] = {}
     documents: Mapping[str, bytes]
     """Contents by URL. The first entry is the document itself, followed by referenced documents."""
     etags: Mapping[str, str] = {}
@@ -113,11 +114,6 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def uri(self) -> str:
         return next(iter(self.documents))
-
-    @property
-    def files(self) -> Mapping[Path, str]:
-        """Always empty, because there are no files to watch."""
-        return {}
 
     def open(self, uri: str) -> JsonObject:
         return read(self.source(uri), name=_name_of(uri))

@@ -97,7 +97,7 @@ class RpcError(Exception):
 
 
 class ResourceError(RpcError):
-    """A resource cannot be read. `explanation` is for callers that did not request the resource themselves."""
+    """A resource cannot be read. `explanation` is for clients that requested a tool or prompt, not the resource."""
 
     def __init__(self, uri: str, *, code: int, message: str, explanation: str) -> None:
         # MCP 2025-11-25 server/resources, "Error Handling": the error data contains the URI.

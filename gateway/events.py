@@ -1,4 +1,4 @@
-"""The events that components of the daemon publish, and a small class to publish and subscribe to events.
+"""Events that components of the daemon publish, and the class that delivers them to subscribers.
 
 Handlers run on the event loop in the order of subscription.
 """
@@ -69,4 +69,4 @@ class PluginChange(msgspec.Struct, frozen=True):
     kind: str
     """The list that has changed: `tools`, `prompts` or `resources`."""
     name: str
-    """The name or URI of the primitive. Empty if the whole list has changed."""
+    """The name or URI of the definition. Empty if the whole list has changed."""

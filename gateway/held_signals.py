@@ -13,7 +13,7 @@ _HELD: Final = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT)
 
 
 class HeldSignal:
-    """A signal handler that records that its signal has arrived. `came_early` reads the record."""
+    """A signal handler that records the arrival of the signal, for `came_early`."""
 
     def __init__(self) -> None:
         self.has_come = False
@@ -27,7 +27,7 @@ class HeldSignal:
 
 
 def hold_signals() -> None:
-    """Record signals until the daemon sets its handlers. Do not use SIG_IGN, which children inherit (execve(2))."""
+    """Record signals until the daemon sets its handlers. Child processes would inherit SIG_IGN (execve(2))."""
     for number in _HELD:
         signal.signal(number, HeldSignal())
 

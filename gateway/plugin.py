@@ -13,9 +13,9 @@ pydantic models become objects. NaN is an error.
 function receives the decoded content. To restrict files, use `input` in the YAML file or `Annotated[bytes,
 Field(max_length=2**20, json_schema_extra={"media_types": ["image/*"]})]`.
 
-**Questions to the client** (`elicit`, `elicit_url`, `sample`, `list_roots`, `ask`) work the same for all revisions.
-Until 2025-11-25, clients answer while the function waits. Since 2026-07-28, clients answer by repeating the call. The
-function then runs again from its start, with the answer available:
+**Questions to the client** (`elicit`, `elicit_url`, `sample`, `list_roots`, `ask`) have the same API for all protocol
+revisions. Until 2025-11-25, clients answer while the function waits. Since 2026-07-28, clients answer by repeating the
+call. The function then runs again from its start, with the answer available:
 
 - Ask first, act afterwards: code before an unanswered question runs again with each retry. Wrap steps in `once` if they
   are slow or must not be repeated.
@@ -30,8 +30,8 @@ function then runs again from its start, with the answer available:
 **Tasks**: a call of a tool with `task:` can outlive its request (`context.task`). Questions inside a task follow the
 same rules: the function runs again from its start when the client has answered.
 
-Waiting for an answer counts against `ask_timeout`, not against the `timeout` of the tool. It does not count against the
-concurrency of the tool.
+While a call waits for an answer, `ask_timeout` applies instead of the `timeout` of the tool. A waiting call does not
+count against the concurrency limit of the tool.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -214,7 +214,7 @@ class Task:
 
 
 class _Facts(Protocol):
-    """Members of both contexts. Properties except `cancelled` are constant, and can be read from any thread."""
+    """Members of `Context` and `SyncContext`. All properties except `cancelled` are constant and thread-safe."""
 
     @property
     def principal(self) -> str | None:
@@ -270,7 +270,7 @@ class _Facts(Protocol):
         """
 
     def notify_changed(self, kind: ListKind) -> None:
-        """Notify all clients that the list of this kind has changed. `enable`, `disable` and reloads do so themselves.
+        """Notify all clients that the list of this kind has changed. `enable`, `disable` and reloads already notify.
 
         Raises:
             ToolError: `kind` is unknown.
@@ -329,7 +329,7 @@ class Context(_Facts, Protocol):
         """
 
     def log(self, level: LogLevel, data: Json, logger: str | None = None) -> Awaitable[None]:
-        """Send a log message to the client, if it requested messages of this level.
+        """Send a log message to the client, if the client requested messages of this level.
 
         To write to the log of the gateway, use `logging` or `structlog`.
 
@@ -437,8 +437,8 @@ class Context(_Facts, Protocol):
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
         """Like `ask`, but ask the questions before the call becomes a task (`task:` in the file).
 
-        Async functions must ask these questions before any other `await`. Other functions need `ask: before` or `after`
-        in `task`. Otherwise, the questions are asked inside the task.
+        The call of an async function becomes a task at its first `await`, so ask these questions first. For plain
+        functions, set `ask: before` or `after` in `task`. In a call that already is a task, this is the same as `ask`.
         """
 
     async def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
@@ -447,8 +447,8 @@ class Context(_Facts, Protocol):
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
         """Run a step once per call, even if the client has to retry.
 
-        Clients of revision 2026-07-28 store the result between retries. They can read it, so do not return secrets. The
-        size of all results and answers is limited to 64 KiB. If the client loses the result, the step runs again.
+        Clients of revision 2026-07-28 store the result between retries, and can read it. Do not return secrets. Results
+        and answers are limited to 64 KiB in total. If the client loses the result, the step runs again.
 
         Args:
             key: The name of this step within the call.
@@ -527,10 +527,10 @@ class SyncContext(_Facts, Protocol):
         """Ask several questions at once; see `Context.ask`."""
 
     def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask several questions before there is a task; see `Context.ask_before`."""
+        """Ask several questions before the call becomes a task; see `Context.ask_before`."""
 
     def ask_inside(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
-        """Ask several questions inside a task; see `Context.ask_inside`."""
+        """Ask several questions inside the task; see `Context.ask_inside`."""
 
     def once(self, key: str, function: Callable[[], T]) -> T:
         """Run a step once for this call, in the calling thread; see `Context.once`."""

@@ -149,7 +149,7 @@ def _work(jobs: "SimpleQueue[_Job | None]", finish: "Callable[[_Job], None]") ->
 
 
 class Permit(Protocol):
-    """The permission of a call to run within a limit of concurrent calls."""
+    """Permission for a call to run, which counts against a limit of concurrent calls."""
 
     def hold_until_done(self, task: asyncio.Task[None]) -> None:
         """Keep the permit until the task is done, even if the response is sent earlier."""

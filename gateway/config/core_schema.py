@@ -1,4 +1,4 @@
-"""Resolves plain YAML scalars by the core schema (YAML 1.2 §10.3.2), limited to JSON values."""
+"""Converts unquoted YAML scalars to JSON values, as in the core schema (YAML 1.2 §10.3.2)."""
 
 import math
 import re
@@ -18,10 +18,10 @@ _NUMBER_STARTS: Final = frozenset("-+.0123456789")
 
 
 def scalar(text: str) -> bool | int | float | str | None:
-    """Return the value of a plain scalar.
+    """Return the value of an unquoted scalar.
 
     Raises:
-        ValueError: JSON cannot represent the number.
+        ValueError: the scalar is a number that JSON cannot represent.
     """
     if text in _CONSTANTS:
         return _CONSTANTS[text]

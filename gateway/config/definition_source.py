@@ -1,7 +1,7 @@
 """Merges definitions from MCP servers and OpenAPI documents into the configuration.
 
-Merged definitions follow the same access rules, limits, locks and lints as definitions in the files. Invalid
-definitions are left out with a warning. Sources never block, because they return the last known definitions.
+Access rules, limits, the lock file and lints apply to these definitions as they do to definitions in the files.
+Invalid definitions are left out with a warning.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,31 +30,32 @@ class SourceEntry(msgspec.Struct, frozen=True, kw_only=True):
     files: Mapping[Path, str] = msgspec.field(default_factory=dict)
     """SHA-256 of each file that the source has read. A change to one of these files triggers a reload."""
     reviewed: Mapping[tuple[str, str], SourceDefinition] = msgspec.field(default_factory=dict)
-    """The locked versions of definitions that have changed, if the source still knows these versions."""
+    """For each definition that differs from the lock file: the locked version, if the source still has that version."""
     left_out: tuple[Unavailable, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The instructions of each MCP server, by the name of the server."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Maps tool prefixes to server names, for public MCP servers whose tools are not known yet."""
+    """Maps tool prefixes to the names of MCP servers without access rules whose tools are not known yet."""
 
 
 class DefinitionSource(Protocol):
     def definitions(self, config: LoadedConfig, problems: Problems) -> Iterable[SourceEntry]:
-        """Return the source entries in file order, with their last known definitions. The loading thread calls this.
+        """Return the entries in file order, with the definitions that were last received.
 
-        Report an unreachable entry as a warning, because any error in `problems` rejects the configuration.
+        This method runs in the thread that loads the configuration, and must not wait for servers. Report unreachable
+        servers as warnings, because any error in `problems` rejects the configuration.
         """
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Keep the definitions of the entries in `document` up to date. This method runs on the event loop.
+        """Receive the definitions of the entries in `document`, and call `changed` when they differ.
 
-        Startup waits until the first call of `follow` returns, so the call must not take unlimited time. Each reload
-        cancels `follow` and calls it again. Call `changed` to request a reload. Retry unreachable entries.
+        This method runs on the event loop. Startup waits for the first call, which must therefore end in bounded time.
+        Each reload cancels a running call and calls the method again. `changed` requests a reload.
         """
 
 
 class DocumentStore(Protocol):
-    """Keeps the most recent documents of a source across restarts."""
+    """Stores the documents that a source last received, so that they are available after a restart."""
 
     async def read(self, name: str) -> bytes | None: ...
 
@@ -73,7 +74,7 @@ def load_definitions(path: Path, sources: Iterable[DefinitionSource] = ()) -> Lo
     """Read the YAML files and add the definitions of all sources. This function blocks.
 
     Raises:
-        ConfigError: no file could be read as a configuration. The error contains every problem.
+        ConfigError: none of the files could be read. The error contains all problems.
     """
     return merge(load(path), sources)
 
@@ -86,9 +87,9 @@ def merge(
 ) -> LoadedConfig:
     """Return the configuration with the definitions of all sources added.
 
-    If a name or URI is defined several times, the definition in the file wins. Otherwise, the entry that `owners`
-    assigns to the name wins, then the first entry. An upstream therefore cannot take over a name by announcing it. Each
-    unused definition causes a warning.
+    If several definitions have the same name or URI, only one is used: the definition in the file, otherwise the
+    definition of the entry in `owners`, otherwise the first. An upstream therefore cannot take over a name that another
+    entry already serves. The unused definitions cause warnings.
     """
     problems = config.start_problems()
     entries = [entry for source in sources for entry in source.definitions(config, problems)]

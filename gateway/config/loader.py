@@ -35,12 +35,12 @@ LOCK_NAME: Final = "mcp-gateway.lock"
 
 
 class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition that is not served, or an operation that did not become a definition."""
+    """A definition that is not served, or an OpenAPI operation that is not offered as a tool."""
 
     kind: str
     """Section of the file, such as `tools` or `openapi`."""
     name: str
-    """Name of the definition, or entry and operation, such as `shop: GET /items`."""
+    """Name of the definition, or name of the OpenAPI entry and operation, such as `shop: GET /items`."""
     reason: str
     is_locked_out: bool = False
 
@@ -56,7 +56,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
     secrets: frozenset[str]
     files: Mapping[Path, str]
-    """SHA-256 of each file, or "" for an unreadable file. The digests of secret files are keyed."""
+    """SHA-256 of each file (HMAC for secret files), or "" for an unreadable file."""
     secret_files: frozenset[Path]
     """Files that `${file:…}` refers to."""
     globs: tuple[FilePattern, ...]
@@ -78,9 +78,9 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     origins: Mapping[DocumentPath, SourceDefinition] = msgspec.field(default_factory=dict)
     """The origin of each definition that a source has added."""
     claims: frozenset[tuple[tuple[str, str], DocumentPath]] = frozenset()
-    """Name conflicts: pairs of a served name, and the path of another source entry that also offers the name."""
+    """Name conflicts. Each pair is a name that is served, and another source entry that also offers this name."""
     reviewed: Mapping[DocumentPath, SourceDefinition] = msgspec.field(default_factory=dict)
-    """The locked versions of merged definitions that have changed, if the sources still know these versions."""
+    """For merged definitions that differ from the lock file: the locked version, if the source still has it."""
     left_out: tuple[Unavailable, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -105,9 +105,9 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def digest(self) -> str:
-        """Digest of the content of all files and source entries, except for secret files.
+        """Digest of all files and source entries, equal in all replicas.
 
-        Each process has a random key for digests of secret files, so these digests would differ between replicas.
+        Secret files are excluded, because their digests depend on a random key of the process.
         """
         written = (digest for path, digest in self.files.items() if path not in self.secret_files)
         return hashlib.sha256("".join([*written, *self.fingerprints]).encode()).hexdigest()
@@ -121,14 +121,14 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         return any(all(step in source.text for step in path) for source in self.unstructured)
 
     def with_repaired(self) -> "LoadedConfig":
-        """Return a copy that includes the repaired definitions, for compilation only."""
+        """Return a copy that includes the repaired definitions. Compile it only to find further errors."""
         sections: dict[str, dict[str, Definition]] = {}
         for (section, name), definition in self.repaired.items():
             sections.setdefault(str(section), dict(getattr(self.document, str(section))))[str(name)] = definition
         return replace(self, document=self.document.model_copy(update=sections)) if sections else self
 
     def start_problems(self) -> Problems:
-        """Return a list that starts with the loader's problems, to which the compiler can add more."""
+        """Return a list of the loader's problems, to which the compiler can add problems."""
         return Problems(self.sources, found=self.problems, redactor=self.redactor, lenient=self.origins)
 
     def raise_errors(self) -> None:
@@ -142,7 +142,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     Invalid definitions are left out. Call `raise_errors` before serving the document.
 
     Raises:
-        ConfigError: no file could be read as a configuration. The error contains every problem.
+        ConfigError: none of the files could be read. The error contains all problems.
     """
     interpolation = Interpolator(environ)
     inclusion = Inclusion(interpolation)
@@ -192,7 +192,7 @@ def _lock_name(path: Path, directory: Path) -> str:
 
 
 def _written_keys(document: Document) -> Iterable[str]:
-    """Yield the API keys and credentials in the document. Skip short API keys, which could be common words."""
+    """Yield the secrets in the document. Skip short API keys, which could be common words."""
     holders = {} if document.auth is None else document.auth.api_keys
     yield from (secret for holder in holders.values() for secret in holder.secret if len(secret) >= MIN_KEY_LENGTH)
     called = chain(

@@ -68,9 +68,9 @@ def content_digest(path: Path) -> str:
 
 
 def open_to_all(path: Path) -> str | None:
-    """Return a warning if every user can write to a file or directory. Directories with the sticky bit are safe.
+    """Return a warning if every user can write to a file, or to a directory without the sticky bit.
 
-    Threat: users who can change a configuration file or plugin can run commands as the daemon.
+    Threat: other users could change a configuration file or plugin, and thereby run commands as the daemon.
     """
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - see the top

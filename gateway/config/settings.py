@@ -185,7 +185,7 @@ def read_settings(flags: Mapping[str, Json]) -> Settings:
 
 
 def own_secrets(environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield the secrets in environment variables and in the files that they name. Skip unreadable files."""
+    """Yield the secrets in MCP_GATEWAY_* variables and in the files that the variables name. Skip unreadable files."""
     for field in ("secret_key", "store"):
         texts = [environ.get(variable_of(field), "")]
         if path := environ.get(variable_of(f"{field}_file")):

@@ -10,16 +10,16 @@ from gateway.json_types import DocumentPath
 
 
 class TextOffset(int):
-    """The last element of a path to a position within a text: the number of characters before the position."""
+    """The position of a character in a text, counted from 0. Only allowed as the last element of a path."""
 
 
 class SourceMap(Protocol):
-    """Finds where the nodes of the merged document were written in the files."""
+    """Locates nodes of the merged document in the configuration files."""
 
     def locate(self, path: DocumentPath) -> tuple[Location | None, str]:
         """Return the location of a node, and its source line with secrets masked.
 
-        A node that no file contains has the location of its closest ancestor. A path can end with a `TextOffset`.
+        If no file contains the node, return the location of its closest ancestor. `path` can end with a `TextOffset`.
         """
 
     def directory(self, path: DocumentPath) -> Path:
@@ -27,7 +27,7 @@ class SourceMap(Protocol):
 
 
 class Problems:
-    """A list of problems. `at` returns a view that reports problems at a nested node."""
+    """A list of problems. `at` returns an object that adds problems to the same list, for a nested node."""
 
     __slots__ = ("_list", "_prefix")
 
@@ -42,7 +42,7 @@ class Problems:
         """Create a list that starts with the problems `found`.
 
         Args:
-            sources: locates nodes in the files, or None without files.
+            sources: locates nodes in the files. None if the configuration has no files.
             found: the initial problems.
             redactor: masks secrets in messages.
             lenient: paths of definitions, such as `("tools", "x")`, whose errors become warnings, so that other
@@ -58,12 +58,12 @@ class Problems:
 
     @property
     def root(self) -> "Problems":
-        """The view of the whole document, to report problems outside the current node."""
+        """The object that adds problems to the same list, for the whole document."""
         return self._view(())
 
     @property
     def is_lenient(self) -> bool:
-        """Whether errors of this definition are reported as warnings."""
+        """Whether errors in this definition are reported as warnings."""
         return self._prefix[:2] in self._list.lenient
 
     @property
@@ -83,7 +83,7 @@ class Problems:
         self._add(message, Severity.WARNING)
 
     def add(self, problem: Problem) -> None:
-        """Add a complete problem, which already has its location."""
+        """Add a problem that already has a location."""
         self._list.add(problem)
 
     def __iter__(self) -> Iterator[Problem]:
@@ -95,7 +95,7 @@ class Problems:
 
     @property
     def has_no_errors(self) -> bool:
-        """Whether neither the loader nor the compiler found an error at or below this node."""
+        """Whether this node and all nodes below it are free of errors, including errors reported as warnings."""
         unsound = self._list.unsound
         return not unsound or self.path not in unsound
 
@@ -129,8 +129,6 @@ class Problems:
 
 
 class _ProblemList:
-    """The list that all views of one `Problems` share. It drops duplicate problems."""
-
     def __init__(self, sources: SourceMap | None, redactor: Redactor, lenient: Container[DocumentPath]) -> None:
         self.sources: Final = sources
         self.redactor: Final = redactor
@@ -155,5 +153,4 @@ class _ProblemList:
                 path = path.rpartition(".")[0]
 
     def mark_unsound_within(self, path: DocumentPath) -> None:
-        """Record that a node and its ancestors, up to the definition, contain an error."""
         self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))

@@ -93,13 +93,13 @@ class ProcessLimits(Model):
     cpu: PositiveDuration | None = None
     """CPU time of each process, rounded up to whole seconds."""
     processes: PositiveCount | None = None
-    """Processes and threads. Without a sandbox, all of the daemon's user count. Root is not limited."""
+    """Processes and threads. Without a sandbox, all processes of the daemon's user count. Root is not limited."""
     file_size: Size | None = None
     """Size of the largest file that the process can write."""
 
 
 class Sandbox(Model):
-    """A bubblewrap sandbox. It can access system programs, the program or script, a literal `cwd` and these paths."""
+    """A bubblewrap sandbox with access to system programs, the program or script, a fixed `cwd` and these paths."""
 
     network: Flag = False
     """Allow network access."""
@@ -302,9 +302,9 @@ class Http(Model):
     cookies: Annotated[dict[str, RequestField], Use.SECRET] = {}
     """Cookies, added to those in the connection's header fields."""
     json_: Annotated[Json, Use.SECRET] = Field(None, alias="json")
-    """A JSON body. An item that is a single expression keeps its type."""
+    """A JSON body. A value that is a single expression keeps the type of the result."""
     form: Annotated[dict[str, FormValue] | None, Use.SECRET] = None
-    """A form body. A list of scalars repeats its field. A mapping becomes `field[name]`. Other lists are numbered."""
+    """A form body. A list of scalars repeats its field. A mapping becomes `field[name]`, another list `field[0]`."""
     form_styles: dict[str, FieldStyle] = {}
     """Serialization styles for fields of `form`, instead of repeated fields and brackets: `ids: {explode: false}`."""
     multipart: Annotated[dict[str, MultipartField] | None, Use.SECRET] = None
@@ -398,7 +398,7 @@ class Sql(SqlCompletion):
 
 
 class PythonCall(Model):
-    """A Python function. The module is searched in `plugins:`, then entry points, then importable modules."""
+    """A Python function. The module is a file in `plugins:`, an entry point, or an importable module, in this order."""
 
     call: Annotated[str, matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "module:callable, such as scoring:score")]
     """The function as `module:callable`, such as scoring:score."""

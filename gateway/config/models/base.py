@@ -1,6 +1,6 @@
-"""The base class of all models, types of scalars, uses of fields, and references to entries of other sections.
+"""Building blocks of the models: the base class, field types, short forms, and references to other sections.
 
-Short forms declare their JSON Schema, because the generated schema must accept everything that the loader accepts.
+Each short form declares its JSON Schema, because the generated schema must accept every file that the loader accepts.
 """
 
 import re
@@ -33,9 +33,10 @@ from gateway.json_types import Json
 
 
 class Use(Enum):
-    """The use of a field's text, declared on the field: `env: Annotated[dict[str, str], Use.SECRET]`.
+    """How the text of a field is used, declared as in `env: Annotated[dict[str, str], Use.SECRET]`.
 
-    Interpolation, masking and lints depend on the use. By default, a field has the use of its mapping, or `PLAIN`.
+    Interpolation, masking and lints depend on the use. A field without a declaration has the use of its mapping, or
+    `PLAIN`.
     """
 
     PLAIN = auto()
@@ -59,7 +60,7 @@ SHOWN: Final = frozenset({Use.SHOWN, Use.NAME, Use.DESCRIPTION, Use.BODY})
 
 
 def alternatives(annotation: object, metadata: tuple[object, ...] = ()) -> Iterator[tuple[Any, tuple[object, ...]]]:
-    """Yield each type of an annotation with its metadata, innermost first."""
+    """Yield each type in a union with its `Annotated` metadata, innermost first."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *own = get_args(annotation)
@@ -101,9 +102,9 @@ K = TypeVar("K", bound=str)
 
 
 def defaults_of(model: type[M], **given: Json) -> M:
-    """Return the model of an empty mapping as a default. `given` overrides the model's defaults.
+    """Return a model with default values, except for `given`. Use it as the default of a field.
 
-    The model is not validated, because building the validator at import would slow down each start.
+    The values are not validated, because building the validator at import would slow down each start.
     """
     return cast("M", model.model_construct(**given))
 
@@ -135,15 +136,15 @@ def text_for(key: str) -> ShortForm:
 
 
 def value_for(key: str, schema: JsonSchemaValue) -> ShortForm:
-    """Accept a value that is not a mapping as short for `{key: value}`, whatever its type."""
+    """Accept any value except a mapping as short for `{key: value}`."""
     return ShortForm(lambda value: value if value is None or isinstance(value, dict | Model) else {key: value}, schema)
 
 
 def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
-    """Return the only key in `of` with a value.
+    """Return the only key in `of` that has a value.
 
     Raises:
-        PydanticCustomError: none or several have a value.
+        PydanticCustomError: no key or several keys have a value.
     """
     given = given_keys(model, of)
     if not given:
@@ -177,7 +178,7 @@ def not_together(model: Model, first: str, second: str) -> None:
 
 
 def given_keys(model: Model, names: Iterable[K]) -> list[K]:
-    """Return the names of fields with a value. In a field for JSON, null is a value."""
+    """Return the names of the fields that have a value. In the field `json`, an explicit null is a value."""
     return [
         name
         for name in names

@@ -344,8 +344,6 @@ class Prompt(PromptHead):
 
 
 class _ToolChanges(Definition):
-    """Changes to one tool, whatever its source."""
-
     name: Annotated[str | None, Use.NAME] = None
     """New name, after the prefix."""
     annotations: Annotated[ToolAnnotations | None, Use.DESCRIPTION] = None

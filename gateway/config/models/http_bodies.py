@@ -38,7 +38,7 @@ class Part(Model):
     text: ScalarTemplate | None = None
     """The text of the part."""
     json_: Json = Field(None, alias="json")
-    """A JSON value. An item that is a single expression keeps its type."""
+    """A JSON value. A value that is a single expression keeps the type of the result."""
     name: Template | None = None
     """File name. Default: the name of the file, or the name of the field with the suffix of the media type."""
     type: Template | None = None

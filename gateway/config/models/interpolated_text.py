@@ -47,5 +47,5 @@ def shown(text: str) -> str:
 
 
 def parts_of(text: str) -> tuple[Part, ...]:
-    """Return the parts of `text`: template source as `str`, and inserted values."""
+    """Split a text into template source (`str`) and inserted values (`Interpolation`)."""
     return text.parts if isinstance(text, InterpolatedText) else (text,)

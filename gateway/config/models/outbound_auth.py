@@ -42,7 +42,7 @@ class BasicAuth(Model):
 
 
 class TokenRequest(Model):
-    """The gateway's identity at an authorization server, and the access token that it requests."""
+    """Settings to request an access token from an authorization server: credentials, scopes and the called service."""
 
     issuer: IssuerUrl | None = None
     """Issuer of the authorization server; its metadata names the token endpoint (RFC 8414, OpenID Connect Discovery).

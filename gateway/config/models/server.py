@@ -88,7 +88,7 @@ def _is_below(paths: tuple[str, ...], value: str) -> bool:
 
 
 def _share(one: Address, other: Address) -> bool:
-    """Whether two addresses share a port. A wildcard address conflicts with every host. Port 0 never conflicts."""
+    """Whether two listeners would use the same port. A wildcard address includes every host. Port 0 is always free."""
     is_same_host = one.host == other.host or one.is_wildcard or other.is_wildcard
     return is_same_host and one.port == other.port != 0
 
@@ -270,9 +270,10 @@ class Limits(Model):
     """
     unread: SizeShares = defaults_of(SizeShares)
     """Bytes of responses that clients have not read yet. Over HTTP, up to 64 KiB per connection are not counted.
-    Responses beyond the limit wait for up to 30 seconds, and at most the same number of bytes can wait. After that the
-    caller receives a 503, or its stream is closed. On stdio, responses over `per_caller` become errors if the client
-    reads nothing for 2 seconds. A response larger than the limit is sent when nothing else is waiting."""
+    Responses beyond the limit wait for up to 30 seconds, and at most the same number of bytes can wait. If the limit is
+    still exceeded, the caller receives a 503, or the caller's stream is closed. On stdio, responses over `per_caller`
+    become errors if the client reads nothing for 2 seconds. A response larger than the limit is sent when no other
+    response is waiting."""
     tasks: TaskLimits = defaults_of(TaskLimits)
     """Limits of tasks: calls that outlive their request."""
     threads: PositiveCount = 32

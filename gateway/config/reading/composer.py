@@ -117,8 +117,6 @@ def compose(  # noqa: PLR0913 - options that differ between kinds of files
 
 
 class _Composer(msgspec.Struct):
-    """The state of `compose`, which has the same options."""
-
     source: SourceFile
     text: str
     first_line: int

@@ -82,7 +82,7 @@ class _Walk:
             yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
 
     def _below(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
-        """Match `**` with a directory and all its visible subdirectories. A final `**` matches the files in them."""
+        """Yield the matches of `**` and the following steps, in a directory and all its visible subdirectories."""
         try:
             found = os.stat(directory)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
         except OSError:
@@ -121,7 +121,6 @@ def _joined(directory: Path, step: str) -> Path:
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a directory. Usually, this needs no system call."""
     try:
         return entry.is_dir()
     except OSError:  # a cycle of links

@@ -30,7 +30,7 @@ _TEXTS: Final = TypeAdapter(list[str], config=ConfigDict(strict=True, defer_buil
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A path or glob that a configuration file names."""
+    """A path or glob in `include`, `prompt_files` or `mcp_json`."""
 
     text: str
     shown: str

@@ -256,7 +256,7 @@ def _step(uses: Uses, key: str | int) -> Uses:
 
 
 def _uses_of(annotation: object, use: Use) -> Uses:
-    """Return the `Use` of each value that a type annotation allows. Values without a declared use have `use`."""
+    """Return the `Use` of each value that a type annotation allows: `use`, unless the annotation declares another."""
     uses: dict[str, Uses] = {ITSELF: use, ANY: use}
     for kind, metadata in alternatives(annotation):
         if kind is not NoneType:

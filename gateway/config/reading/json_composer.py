@@ -1,6 +1,6 @@
 """Builds nodes with positions from JSON text. Comments and trailing commas are allowed (JSONC).
 
-The YAML composer cannot be used, because it would read a commented-out member (`// "old": {…}`).
+The YAML composer cannot be used, because YAML does not treat `// "old": {…}` as a comment.
 """
 
 import re

@@ -81,7 +81,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
 
 
 def _ambiguous(found: Diagnostic) -> Diagnostic:
-    """Locate the error about a duplicate section. For a duplicate key in a server, return a warning instead."""
+    """Return the problem of a duplicate key: an error for a section, a warning for a key within a server."""
     if len(found.path) == 1:
         return msgspec.structs.replace(found, path=("mcp_json",))
     message = f"{found.message}; this server is skipped"

@@ -74,7 +74,7 @@ def place_of(entry: MapItem | None, node: Node) -> Place:
 
 
 def find(root: Node, path: DocumentPath, *, entry: MapItem | None = None) -> tuple[MapItem | None, Node, int]:
-    """Follow `path` to the deepest existing node. Return its `MapItem`, the node and the number of steps taken."""
+    """Follow `path` as far as nodes exist. Return the last node's `MapItem`, the node, and the number of steps."""
     node = root
     for taken, key in enumerate(path):
         if isinstance(node, Mapping) and isinstance(key, str) and key in node.entries:

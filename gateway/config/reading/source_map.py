@@ -71,7 +71,7 @@ class WrittenSources:
                 self._secrets.setdefault((scalar.place.source.path, line), []).append(scalar)
 
     def with_origins(self, origins: dict[DocumentPath, SourceDefinition]) -> "WrittenSources":
-        """Return a copy that also locates source definitions. `origins` has keys such as `("tools", "x")`."""
+        """Return a copy that also locates definitions from MCP servers and OpenAPI documents."""
         extended = copy(self)
         extended._origins = origins  # noqa: SLF001 - a new copy
         return extended

@@ -29,7 +29,11 @@ _LONG: Final = 16
 
 
 class SubstringSearch:
-    """Searches for several strings of at least 8 bytes at once."""
+    """Searches for several strings of at least 8 bytes at once.
+
+    Samples of the data are looked up in a set of samples of the strings. Only after a match are the strings themselves
+    searched for.
+    """
 
     def __init__(self, needles: Iterable[bytes]) -> None:
         self.all: Final = sorted(set(needles), key=len, reverse=True)
@@ -51,7 +55,6 @@ class SubstringSearch:
 
 
 def _group(needles: Sequence[bytes]) -> tuple[Sequence[bytes], int, set[bytes] | None]:
-    """Return the strings, the step between checked positions, and the samples, or None to search without samples."""
     shortest = len(needles[-1]) if needles else _SAMPLE
     step = max(1, min(shortest - _SAMPLE + 1, _MOST_SAMPLES // max(1, len(needles))))
     if len(needles) * step < _FEWEST:
@@ -68,8 +71,9 @@ _MAX_OBTAINED: Final = 128
 class Redactor:
     """Masks secrets in plain and encoded form.
 
-    Verbatim forms are searched in the original text, canonical forms in the canonical text (`secret_encodings`).
-    A word with an encoded secret is masked whole. A single pattern with all forms would be a hundred times slower.
+    Encoded secrets are found in the canonical form of a text, without most encodings (`secret_encodings`). A word that
+    contains part of an encoded secret is masked completely. A regular expression for all encodings would be a hundred
+    times slower.
     """
 
     def __init__(self, secrets: Iterable[str] = (), *, obtained: "ObtainedSecrets | None" = None) -> None:

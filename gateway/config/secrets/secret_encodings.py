@@ -48,9 +48,9 @@ _TABLE: Final = bytes.maketrans(b"_", b"/")  # RFC 4648 §5. `+` and `-` are omi
 
 
 def verbatim_forms_of(secret: str) -> set[str]:
-    """Return the forms of a secret to search in unmodified text. Secrets that are too short have no forms.
+    """Return the encodings of a secret to search for in unmodified text, or none for a very short secret.
 
-    If the canonical form is too short to search, URL and JSON encodings are included.
+    URL and JSON encodings are included only if the canonical form of the secret is too short to search for.
     """
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
@@ -64,7 +64,7 @@ def verbatim_forms_of(secret: str) -> set[str]:
 
 
 def canonical_forms_of(secret: str) -> set[bytes]:
-    """Return the forms of a secret to search in canonical text. Secrets that are too short have no forms."""
+    """Return the encodings of a secret to search for in canonical text, or none for a very short secret."""
     if len(secret) < MIN_SECRET_LENGTH:
         return set()
     texts = [secret, *_lines(secret)]
@@ -144,7 +144,7 @@ _CHUNK: Final = re.compile(rb".{1,4096}[%b\x80-\xff]*" % _WORD_BYTES, re.DOTALL)
 
 
 def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
-    """If the canonical form of a word in `data` contains part of a needle, replace the word with `mask`."""
+    """Replace each word in `data` with `mask` if its canonical form contains part of a needle."""
     chunks = _CHUNK.findall(data)
     found = _marked(b"".join(map(canonical, chunks)), needles)
     shown: list[bytes] = []

@@ -175,8 +175,10 @@ def _name_in(parameters: Sequence[str]) -> str | None:
 
 
 Replace = Callable[[Json, FileRule | None, DocumentPath], Json]
-"""Returns the replacement for a file at a path in the arguments. The rule is None for text where the schema expects an
-object or a list that contains files."""
+"""Called with a file, its rule and its path in the arguments. Returns the replacement.
+
+The rule is None for text where the schema expects an object or a list that contains files.
+"""
 
 
 def referenced_schema(schema: JsonObject, root: JsonObject) -> JsonObject | None:

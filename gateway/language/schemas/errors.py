@@ -40,7 +40,7 @@ def _readable(step: str) -> str:
 
 
 def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterator[SchemaError]:
-    """Convert a jsonschema-rs error to messages, in which `noun` is the word for members of the outermost object."""
+    """Convert a jsonschema-rs error to messages. `noun` is the word for a member of the value, such as `argument`."""
     branches = _branches(error)
     if branches is not None:
         yield from _describe_branches(error, branches, schema, noun=noun)

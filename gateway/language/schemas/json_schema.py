@@ -56,7 +56,7 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_valid: Callable[[Json], bool]
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
-        """Return up to `MAX_ERRORS` errors. `noun` is the word for members of the outermost object."""
+        """Return up to `MAX_ERRORS` errors. `noun` is the word for a member of the value, such as `argument`."""
         if (excess := self.cost.limit_exceeded(instance)) is not None:
             return [] if self.is_foreign else [SchemaError(path=(), message=excess)]
         if self.engine.is_valid(instance):

@@ -17,7 +17,7 @@ _PREFIX: Final = f"{CALLER}."
 
 
 def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> bool:
-    """Record that a template reads a fact about the caller or a claim. Return False after reporting an error."""
+    """Record that a template reads a fact or a claim of the caller. Return False after reporting an error."""
     if not scope.has_callers:
         scope.problems.error(f"`{CALLER}` requires `auth`: without it, callers are not identified")
         return False
@@ -32,13 +32,13 @@ def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> boo
 
 
 def use_all_facts(scope: Scope) -> None:
-    """Record that code can read all facts, so that callers do not share cached results."""
+    """Record that a Python function can read all facts of the caller. Callers then do not share cached results."""
     if scope.has_callers:
         scope.caller_facts.update(FACTS)
 
 
 def named_facts(names: Iterable[str], variables: JsonObject) -> dict[str, Json]:
-    """Return the values of facts by their names in templates. Leave out claims that the credential lacks."""
+    """Return facts of the caller by name, such as `caller.claims.team`. Leave out claims that the credential lacks."""
     found: dict[str, Json] = {}
     for name in sorted(names):
         fact, _, claim = name.partition(".")

@@ -55,7 +55,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return "" if rendering is None else rendering.text
 
     def render_element(self, variables: JsonObject) -> str | None:
-        """Return the rendered text, or None if a missing value omits the element.
+        """Return the rendered text, or None if the element must be omitted because a value is missing.
 
         Raises:
             ExecutionError: as for `render`.
@@ -66,7 +66,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return None if rendering is None else rendering.text
 
     def rendering(self, variables: JsonObject, *, in_element: bool, null: Json = ABSENT) -> RenderState | None:
-        """Return the state after rendering, or None if a missing value omits the element."""
+        """Return the state after rendering, or None if the element must be omitted because a value is missing."""
         frame = RenderState(variables, in_element=in_element, null=null)
         try:
             if self.run is not None:
@@ -80,7 +80,7 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return frame
 
     def value(self, variables: JsonObject, *, null: Json = ABSENT) -> Json:
-        """Return the value of a lone expression, otherwise the rendered text. A missing value returns ABSENT.
+        """Return the value of a single expression, or the text of another template. Return ABSENT for a missing value.
 
         Raises:
             ExecutionError: as for `render`.

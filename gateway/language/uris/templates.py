@@ -1,7 +1,7 @@
 """Parses, checks and expands URI templates (RFC 6570).
 
-The package `uritemplate` expands the templates, but accepts malformed ones. `{+var}` and `{#var}` are derived from the
-simple form, because the package does not encode `%` in `%41`.
+The package `uritemplate` accepts malformed templates, and does not encode the `%` of `%41` in `{+var}` and `{#var}`.
+Templates are therefore checked here, and both forms are derived from the expansion of `{var}`.
 """
 
 import re

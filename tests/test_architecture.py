@@ -14,7 +14,7 @@ from gateway.cli import COMMANDS, EXECUTION, load
 from tests.structure import FILES, GATEWAY, MEASURES, modules_named_in, private_overrides, table, tree_of
 
 LEAVES: Final = {
-    *("background_tasks", "bounded_map", "control_characters", "rfc3339", "whole_file", "events"),
+    *("background_tasks", "bounded_map", "control_characters", "rfc3339", "atomic_write", "events"),
     *("json_types", "exact_json", "errors", "deadline", "threads", "plugin", "distribution", "repeated_warnings"),
     "platform_facilities",
     "__init__",
@@ -26,7 +26,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "bounded_map": set(),
     "control_characters": set(),
     "rfc3339": set(),
-    "whole_file": set(),
+    "atomic_write": set(),
     "distribution": set(),
     "platform_facilities": set(),
     "repeated_warnings": set(),

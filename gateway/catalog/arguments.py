@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.errors import ArgumentsError
 from gateway.json_types import Json, JsonObject
-from gateway.language.files.decoding import FilePlaces
+from gateway.language.files.decoding import FileLocator
 from gateway.language.schemas.errors import SchemaError, shown
 from gateway.language.schemas.json_schema import Validator
 from gateway.language.schemas.normalization import coerced, with_defaults, with_integers, without_nulls
@@ -68,7 +68,7 @@ class CompiledArguments(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the schema contains the type `integer`. If so, `3.0` from a client becomes `3` for the backend."""
     coerce: bool
     validates: bool = True
-    files: FilePlaces | None = None
+    files: FileLocator | None = None
 
     def prepare(self, arguments: JsonObject) -> JsonObject:
         """Fill in defaults, coerce and validate the arguments, check paths, and decode files.

@@ -21,7 +21,7 @@ from gateway.catalog.deceptive_text import (
 )
 from gateway.catalog.primitives import Primitive, Prompt, Tool
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import exists, open_to_all, program_path
+from gateway.config.machine_facts import exists, program_path, world_writable_warning
 from gateway.config.models import definitions as models
 from gateway.config.models.backends import Shell
 from gateway.config.models.base import Use, use_of
@@ -283,5 +283,5 @@ def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Prob
 
 
 def _warn_of_permissions(path: Path, *, problems: Problems) -> None:
-    if (message := open_to_all(path)) is not None:
+    if (message := world_writable_warning(path)) is not None:
         problems.warning(message)

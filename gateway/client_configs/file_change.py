@@ -4,10 +4,10 @@ import difflib
 from pathlib import Path
 from typing import NamedTuple
 
+from gateway.atomic_write import atomic_write
 from gateway.client_configs.clients import Client, Definition
 from gateway.client_configs.notation import NotEditableError, nested
 from gateway.json_types import Json
-from gateway.whole_file import whole_file
 
 
 class FileChange(NamedTuple):
@@ -35,9 +35,9 @@ class FileChange(NamedTuple):
         if self.before is not None:
             mode = self.path.stat().st_mode & 0o777
             copy = self.path.with_name(self.path.name + ".bak")
-            with whole_file(copy, mode=mode) as file:
+            with atomic_write(copy, mode=mode) as file:
                 file.write(self._encoded(self.before))
-        with whole_file(self.path, mode=mode) as file:
+        with atomic_write(self.path, mode=mode) as file:
             file.write(self._encoded(self.after))
         return copy
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import open_to_all
+from gateway.config.machine_facts import world_writable_warning
 from gateway.config.models.auth import MIN_KEY_LENGTH
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import Document
@@ -163,7 +163,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
     # If an included file is also a secret file, keep its keyed digest. A plain digest could be brute-forced.
     files = {**inclusion.digests, **interpolation.files}
-    diagnostics = [*interpolation.diagnostics, *_files_open_to_all(files)]
+    diagnostics = [*interpolation.diagnostics, *_world_writable_files(files)]
     loaded = LoadedConfig(
         document=document,
         sources=sources,
@@ -205,10 +205,10 @@ def _written_keys(document: Document) -> Iterable[str]:
         yield from database.secrets()
 
 
-def _files_open_to_all(files: Iterable[Path]) -> Iterator[Diagnostic]:
+def _world_writable_files(files: Iterable[Path]) -> Iterator[Diagnostic]:
     files = tuple(files)
     for path in dict.fromkeys((*(file.parent for file in files), *files)):
-        if (message := open_to_all(path)) is not None:
+        if (message := world_writable_warning(path)) is not None:
             yield Diagnostic(message=message, place=Place(SourceFile(path, ""), 1, 1), severity=Severity.WARNING)
 
 

@@ -67,7 +67,7 @@ def content_digest(path: Path) -> str:
         return ""
 
 
-def open_to_all(path: Path) -> str | None:
+def world_writable_warning(path: Path) -> str | None:
     """Return a warning if every user can write to a file, or to a directory without the sticky bit.
 
     Threat: other users could change a configuration file or plugin, and thereby run commands as the daemon.

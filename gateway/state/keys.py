@@ -19,8 +19,8 @@ import msgspec
 import structlog
 from itsdangerous import Signer
 
+from gateway.atomic_write import atomic_write
 from gateway.config.settings import MIN_KEY_LENGTH, keys_in
-from gateway.whole_file import whole_file
 
 log: Final = structlog.get_logger(__name__)
 
@@ -122,7 +122,7 @@ def _new_key() -> bytes:
 
 def _write(file: Path, key: bytes) -> None:
     # Write the file atomically, because a partial key would be a different key.
-    with whole_file(file, mode=0o600) as writing:
+    with atomic_write(file, mode=0o600) as writing:
         writing.write(key + b"\n")
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gateway.config.diagnostics.render import render
 from gateway.config.loader import load
 from gateway.config.secrets.redactor import Redactor
-from gateway.config.secrets.secret_encodings import canonical, covered, longest_form_of
+from gateway.config.secrets.secret_encodings import canonical, longest_form_of, mask_words
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 
@@ -343,7 +343,7 @@ def test_secret_is_found_in_a_text_of_the_same_length(name: str) -> None:
 def test_traced_positions_match_the_canonical_form(parts: list[str]) -> None:
     data = "".join(parts).encode()
     needle = b"secret"
-    masked = covered(data, [needle], b"*")
+    masked = mask_words(data, [needle], b"*")
     assert needle not in canonical(masked)
     assert (masked == data) == (needle not in canonical(data))
     masked.decode()

@@ -14,6 +14,7 @@ import orjson
 
 import gateway
 from gateway import __version__
+from gateway.atomic_write import atomic_write
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.cli.console import Console, counted, protect_stdout
 from gateway.cli.credential_files import holds_private_key, named_as_credentials
@@ -28,7 +29,6 @@ from gateway.distribution import DISTRIBUTION
 from gateway.errors import ConfigError
 from gateway.executors.sql.dialects import dialect_of_url
 from gateway.json_types import Json
-from gateway.whole_file import whole_file
 
 _DIRECTORY: Final = "server"
 _ENTRY_POINT: Final = f"{_DIRECTORY}/start.py"
@@ -147,7 +147,7 @@ def _wheel() -> bytes:
 
 
 def _pack(output: Path, made: Mapping[str, bytes], files: Mapping[str, Path]) -> None:
-    with whole_file(output, mode=0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with atomic_write(output, mode=0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, content in made.items():
             _add(archive, member, content, mode=0o644)
         for member, path in files.items():

@@ -4,6 +4,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from gateway.atomic_write import atomic_write
 from gateway.catalog.digests import DefinitionDigests
 from gateway.catalog.lock import Difference, differences, offered_by, read_lock, rendered
 from gateway.cli.console import Console, counted, protect_stdout
@@ -16,7 +17,6 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.diagnostics.render import shown_path
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
-from gateway.whole_file import whole_file
 
 _NO_PAGES: Final[DefinitionDigests] = MappingProxyType({})
 
@@ -82,7 +82,7 @@ def write_lock(
     with writing(lock.path):
         # An unchanged lock keeps its modification time, for `make` and file watchers.
         if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:
-            with whole_file(lock.path, mode=0o644) as file:  # the lock contains no secrets
+            with atomic_write(lock.path, mode=0o644) as file:  # the lock contains no secrets
                 file.write(text.encode())
     return lock.path, None if lock.pins is None else differences(pins, lock.pins)
 

@@ -116,7 +116,7 @@ class Problems:
         location, source_line = (None, "") if sources is None else sources.locate(self._prefix)
         if severity is Severity.ERROR and self.is_lenient:
             severity = Severity.WARNING
-            self._list.mark_unsound_within(self._prefix)
+            self._list.mark_errors_within(self._prefix)
         self._list.add(
             Problem(
                 message=self._list.redactor.strictly(message),
@@ -152,5 +152,5 @@ class _ProblemList:
                 self.unsound.add(path)
                 path = path.rpartition(".")[0]
 
-    def mark_unsound_within(self, path: DocumentPath) -> None:
+    def mark_errors_within(self, path: DocumentPath) -> None:
         self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))

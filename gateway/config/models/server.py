@@ -87,7 +87,7 @@ def _is_below(paths: tuple[str, ...], value: str) -> bool:
     return any(f"{value}/".startswith(f"{path}/") for path in paths)
 
 
-def _share(one: Address, other: Address) -> bool:
+def _conflict(one: Address, other: Address) -> bool:
     """Whether two listeners would use the same port. A wildcard address includes every host. Port 0 is always free."""
     is_same_host = one.host == other.host or one.is_wildcard or other.is_wildcard
     return is_same_host and one.port == other.port != 0
@@ -175,7 +175,7 @@ class Listen(Model):
 
     @model_validator(mode="after")
     def _check_admin(self) -> Self:
-        if self.admin is not None and _share(Address.parse(self.http), Address.parse(self.admin)):
+        if self.admin is not None and _conflict(Address.parse(self.http), Address.parse(self.admin)):
             message = "`http` already uses this address; choose another port"
             raise PydanticCustomError("address_clash", message, {"culprit": "admin"})
         return self

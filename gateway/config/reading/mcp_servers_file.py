@@ -56,7 +56,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
         return {}, [msgspec.structs.replace(each, path=("mcp_json",)) for each in problems]
     # All keys on the path to a duplicate key.
     ambiguous = {key for each in problems for key in each.path}
-    diagnostics = [_ambiguous(each) for each in problems if each.path[0] in _SECTIONS]
+    diagnostics = [_duplicate_problem(each) for each in problems if each.path[0] in _SECTIONS]
     found = dict(_sections(root))
     is_empty = isinstance(root, MappingNode) and not root.entries
     if not found and not is_empty:  # some clients write `{}` initially
@@ -80,7 +80,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
     return servers, diagnostics
 
 
-def _ambiguous(found: Diagnostic) -> Diagnostic:
+def _duplicate_problem(found: Diagnostic) -> Diagnostic:
     """Return the problem of a duplicate key: an error for a section, a warning for a key within a server."""
     if len(found.path) == 1:
         return msgspec.structs.replace(found, path=("mcp_json",))

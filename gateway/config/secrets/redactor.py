@@ -14,8 +14,8 @@ from gateway.config.secrets.secret_encodings import (
     MIN_SECRET_LENGTH,
     canonical,
     canonical_forms_of,
-    covered,
     longest_form_of,
+    mask_words,
     verbatim_forms_of,
 )
 from gateway.json_types import Json
@@ -123,7 +123,7 @@ class Redactor:
         for form in self._verbatim.found(data):
             data = data.replace(form, _MASK_BYTES)
         if encoded := list(self._canonical.found(canonical(data))):
-            data = covered(data, encoded, _MASK_BYTES)
+            data = mask_words(data, encoded, _MASK_BYTES)
         return data.decode(errors="surrogatepass")
 
     def finds(self, text: str) -> bool:

@@ -143,7 +143,7 @@ _WORD: Final = re.compile(rb"&?[%b]+|[\x80-\xff]+|." % _WORD_BYTES, re.DOTALL)
 _CHUNK: Final = re.compile(rb".{1,4096}[%b\x80-\xff]*" % _WORD_BYTES, re.DOTALL)
 
 
-def covered(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
+def mask_words(data: bytes, needles: Iterable[bytes], mask: bytes) -> bytes:
     """Replace each word in `data` with `mask` if its canonical form contains part of a needle."""
     chunks = _CHUNK.findall(data)
     found = _marked(b"".join(map(canonical, chunks)), needles)

@@ -199,7 +199,7 @@ def schemas_of_parts(schema: JsonObject) -> list[JsonObject]:
     return [each for each in parts if isinstance(each, dict)]
 
 
-class FilePlaces(msgspec.Struct, frozen=True):
+class FileLocator(msgspec.Struct, frozen=True):
     """Finds the files in arguments, with the help of their schema."""
 
     schema: JsonObject

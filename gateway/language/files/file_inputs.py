@@ -12,7 +12,7 @@ from gateway.config.models.base import Items, Model, matching
 from gateway.config.models.quantities import PositiveSize, size_text
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import (
-    FilePlaces,
+    FileLocator,
     FileRefusedError,
     FileRule,
     decoded_file,
@@ -57,7 +57,7 @@ def is_file_input(schema: JsonObject) -> bool:
     return kind == FILE or (isinstance(kind, list) and FILE in kind)
 
 
-def holds_files_alone(schema: JsonObject) -> bool:
+def accepts_only_files(schema: JsonObject) -> bool:
     """Whether all valid values of a schema are files or lists of files."""
     items = schema.get("items")
     return is_file_input(schema) or (
@@ -67,8 +67,8 @@ def holds_files_alone(schema: JsonObject) -> bool:
 
 def compile_file_inputs(
     schema: JsonObject, problems: Problems, *, place: Place, max_body: int | None = None
-) -> tuple[JsonObject, FilePlaces | None]:
-    """Return the schema for clients, and a `FilePlaces` if the schema contains files.
+) -> tuple[JsonObject, FileLocator | None]:
+    """Return the schema for clients, and a `FileLocator` if the schema contains files.
 
     Warn if a file of the maximum size does not fit into a message of `max_body` bytes.
     """
@@ -95,7 +95,7 @@ def compile_file_inputs(
             message = "a file and a text cannot be alternatives: both are sent as text"
             problems.at(*place((*path, keyword))).error(message)
     shown: JsonObject = rewritten(schema, _show_as_text)
-    return shown, FilePlaces(schema, rules)
+    return shown, FileLocator(schema, rules)
 
 
 def _schemas_in(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]:

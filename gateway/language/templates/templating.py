@@ -13,7 +13,7 @@ from jinja2.parser import Parser
 from gateway.config.models.interpolated_text import Interpolation, Part, parts_of
 from gateway.errors import ExecutionError
 from gateway.json_types import ABSENT, Json, JsonObject
-from gateway.language.files.file_inputs import holds_files_alone
+from gateway.language.files.file_inputs import accepts_only_files
 from gateway.language.scope import Scope
 from gateway.language.templates.expressions import (
     Bindings,
@@ -149,7 +149,7 @@ def _check_files(body: list[nodes.Node], names: Bindings) -> None:
     for output in nodes.Template(body).find_all(nodes.Output):
         for each in output.nodes:
             name = input_named_by(each, names)
-            if name is not None and holds_files_alone(names.scope.inputs.schemas.get(name, {})):
+            if name is not None and accepts_only_files(names.scope.inputs.schemas.get(name, {})):
                 members = f"`{name}.name`, `{name}.type` and `{name}.size`"
                 names.error(f"`{name}` is a file, which cannot be part of a text; use {members}")
 

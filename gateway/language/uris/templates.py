@@ -17,7 +17,7 @@ from uritemplate.variable import VariableValueDict
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.interpolated_text import Interpolation, parts_of
 from gateway.json_types import Json, JsonObject
-from gateway.language.files.file_inputs import holds_files_alone
+from gateway.language.files.file_inputs import accepts_only_files
 from gateway.language.schemas.normalization import EXACT_INTEGERS
 from gateway.language.scope import Scope
 from gateway.language.templates.caller import is_fact_path, use_fact_path, variable
@@ -207,7 +207,7 @@ def parse_in_scope(source: str, scope: Scope) -> tuple[Part, ...]:
     for name in unknown:
         scope.problems.error(f"`{name}` is not an input{did_you_mean(name, sorted(known)) or there_is}")
     for name in names_in(parts):
-        if scope.inputs.has_files and holds_files_alone(scope.inputs.schemas.get(name, {})):
+        if scope.inputs.has_files and accepts_only_files(scope.inputs.schemas.get(name, {})):
             scope.problems.error(f"`{name}` is a file, which is not allowed in a URI")
     return () if unknown else parts
 

@@ -34,7 +34,7 @@ from gateway.executors.http.executor import HttpExecutor
 from gateway.executors.invocation import Executor
 from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import ABSENT, DocumentPath, Json, JsonObject
-from gateway.language.files.decoding import FilePlaces, FileRule, data_uri
+from gateway.language.files.decoding import FileLocator, FileRule, data_uri
 from gateway.language.files.media_types import media_type_of
 from gateway.net.address_guard import ANYWHERE
 from gateway.net.request import Header, Request
@@ -145,7 +145,7 @@ async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> 
     return await client.request("tools/call", {**params, "inputResponses": {CONFIRMATION_KEY: _ACCEPT}, **state})
 
 
-def _given_files(arguments: JsonObject, places: FilePlaces | None, *, directory: Path) -> JsonObject:
+def _given_files(arguments: JsonObject, files: FileLocator | None, *, directory: Path) -> JsonObject:
     """Replace each argument that names a file, such as `photo: {file: photo.png}`, with a `data:` URI.
 
     File names are relative to `directory`.
@@ -153,7 +153,7 @@ def _given_files(arguments: JsonObject, places: FilePlaces | None, *, directory:
     Raises:
         ExecutionError: a file cannot be read.
     """
-    if places is None:
+    if files is None:
         return arguments
 
     def read(value: Json, rule: FileRule | None, _path: DocumentPath) -> Json:
@@ -163,7 +163,7 @@ def _given_files(arguments: JsonObject, places: FilePlaces | None, *, directory:
             case _:
                 return value
 
-    given: JsonObject = places.replaced(arguments, read)
+    given: JsonObject = files.replaced(arguments, read)
     return given
 
 

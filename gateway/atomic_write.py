@@ -13,7 +13,7 @@ _PRIVATE: Final = 0o600
 
 
 @contextmanager
-def whole_file(path: Path, *, mode: int) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, *, mode: int) -> Iterator[BinaryIO]:
     """Yield a new file that replaces `path` if the body succeeds.
 
     Raise OSError if the file cannot be written, or `path` is not a regular file.

@@ -16,7 +16,7 @@ class DeadlineExceededError(ExecutionError):
     """A call or a part of a call timed out."""
 
     def __init__(self, what: str, seconds: float, *, setting: str = "") -> None:
-        """Create the error. `setting` is the configuration key of the time limit, if it is not the call's `timeout`."""
+        """Create the error. `setting` is the configuration key of the time limit, unless that is `timeout`."""
         super().__init__(f"{what} timed out after {max(seconds, 0.0):.1f} s" + (f" ({setting})" if setting else ""))
         self.what = what
 
@@ -61,7 +61,7 @@ class Deadline(msgspec.Struct, eq=False):
         return self.at if seconds is None else min(self.at, asyncio.get_running_loop().time() + seconds)
 
     def exceeded(self, error: DeadlineExceededError) -> DeadlineExceededError:
-        """Return `error`, or an error that names the call's time limit if the whole call has also timed out."""
+        """Return an error that names the time limit of the call if the whole call has timed out, otherwise `error`."""
         return error if self.at - self.now() > _RESOLUTION else DeadlineExceededError(error.what, self.seconds)
 
     def pause(self) -> None:

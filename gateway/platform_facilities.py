@@ -47,7 +47,7 @@ def return_large_blocks() -> None:
 
 
 def missing_facilities() -> dict[str, str]:
-    """Return the effect of each missing facility, by the name of the facility."""
+    """Return a description of the effect of each missing facility, by name."""
     facilities = (
         ("process tracking", "processes that leave the group of their command are not ended", can_find_processes()),
         ("CPU affinity", "`--workers auto` starts a worker for each processor", hasattr(os, "sched_getaffinity")),

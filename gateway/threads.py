@@ -68,7 +68,7 @@ class DaemonThreadPool:
     ) -> T:
         """Run `function(*args)` in a thread with the caller's context variables, and return its result.
 
-        If the function is still running when this call ends, `on_stuck` receives a task that ends with the function.
+        If the function is still running when this call ends, `on_stuck` receives a task that waits for the function.
 
         Raises:
             NoThreadFreeError: No thread was free before `deadline` (time of the event loop).
@@ -93,7 +93,7 @@ class DaemonThreadPool:
         return returned
 
     def track_orphan(self, task: asyncio.Task[Any]) -> asyncio.Task[None]:
-        """Count a task that continues after cancellation as stuck. Return a second task that waits for the first."""
+        """Count a task that continues after cancellation as stuck. Return a task that waits for `task`."""
         self._orphans.add(task)
         task.add_done_callback(self._orphans.discard)
         return self._watches.begin(_wait_for(task), name="stuck plugin")

@@ -121,7 +121,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
         return any(all(step in source.text for step in path) for source in self.unstructured)
 
     def with_repaired(self) -> "LoadedConfig":
-        """Return a copy that includes the repaired definitions. Compile it only to find further errors."""
+        """Return a copy that includes invalid definitions, without their invalid values, to find further errors."""
         sections: dict[str, dict[str, Definition]] = {}
         for (section, name), definition in self.repaired.items():
             sections.setdefault(str(section), dict(getattr(self.document, str(section))))[str(name)] = definition
@@ -160,7 +160,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     broken = merger.broken()
     document = merger.document(without=broken)
     # Mask API keys of the document in the problems of all files.
-    redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_written_keys(document)})
+    redactor = Redactor({*interpolation.secrets, *own_secrets(environ), *_secrets_in(document)})
     # If an included file is also a secret file, keep its keyed digest. A plain digest could be brute-forced.
     files = {**inclusion.digests, **interpolation.files}
     diagnostics = [*interpolation.diagnostics, *_world_writable_files(files)]
@@ -191,7 +191,7 @@ def _lock_name(path: Path, directory: Path) -> str:
     return LOCK_NAME if is_default else f"{path.stem}.{LOCK_NAME}"
 
 
-def _written_keys(document: Document) -> Iterable[str]:
+def _secrets_in(document: Document) -> Iterable[str]:
     """Yield the secrets in the document. Skip short API keys, which could be common words."""
     holders = {} if document.auth is None else document.auth.api_keys
     yield from (secret for holder in holders.values() for secret in holder.secret if len(secret) >= MIN_KEY_LENGTH)

@@ -33,10 +33,10 @@ from gateway.json_types import Json
 
 
 class Use(Enum):
-    """How the text of a field is used, declared as in `env: Annotated[dict[str, str], Use.SECRET]`.
+    """The purpose of a field's text, declared as in `env: Annotated[dict[str, str], Use.SECRET]`.
 
-    Interpolation, masking and lints depend on the use. A field without a declaration has the use of its mapping, or
-    `PLAIN`.
+    Interpolation, masking and lints depend on the purpose. Fields without a declaration inherit the purpose of the
+    mapping that contains them, or have `PLAIN`.
     """
 
     PLAIN = auto()

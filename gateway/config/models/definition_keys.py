@@ -45,7 +45,7 @@ _VALUES: Final = frozenset({"default", "const", *_LISTS_OF_VALUES})
 
 
 def interpolated_schema(schema: Json) -> Json:
-    """Copy a schema with plain values. `maximum: "${env:N}"` becomes a number, as does the default of an integer."""
+    """Copy a schema and replace interpolated text with plain values: `maximum: "${env:N}"` becomes a number."""
     if isinstance(schema, list):
         return [interpolated_schema(item) for item in schema]
     if not isinstance(schema, dict):
@@ -104,7 +104,7 @@ def narrowed(access: Access | None, override: Access | None) -> Access | None:
 
 
 class Requires(Model):
-    """Requirements. If one is not met, the definition is left out, as `status` shows. `client` is checked per call."""
+    """Requirements. If one is not met, the definition is not served, as `status` shows. `client` is checked per call."""
 
     commands: Annotated[Items[str], DISTINCT] = ()
     """Programs that must be on `PATH`."""

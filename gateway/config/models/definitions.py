@@ -50,7 +50,7 @@ Origin = Annotated[
 
 
 class ContentSecurityPolicy(Model):
-    """Origins that the page can contact, in addition to its own. Default: none."""
+    """Origins that the page can contact, in addition to its own origin. Default: none."""
 
     connect: Annotated[list[Origin], Use.SHOWN] = []
     """Origins that scripts can send requests to."""

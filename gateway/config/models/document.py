@@ -49,7 +49,7 @@ SKILL_FILE: Final = "SKILL.md"
 
 
 class Selection(Model):
-    """Selects tools, resources and prompts that match any of its keys."""
+    """Selects tools, resources and prompts that match at least one of these keys."""
 
     tags: Annotated[list[NotEmpty], DISTINCT] = []
     """Tags. Definitions of any kind with at least one of these tags match."""

@@ -1,1 +1,1 @@
-"""Reads configuration files: YAML, includes, interpolation, merging. An error in one file does not hide others."""
+"""Reads configuration files: YAML, includes, interpolation and merging."""

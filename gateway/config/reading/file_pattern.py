@@ -82,7 +82,7 @@ class _Walk:
             yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
 
     def _below(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
-        """Yield the matches of `**` and the following steps, in a directory and all its visible subdirectories."""
+        """Yield the matches of a pattern that starts with `**`, in a directory and all its visible subdirectories."""
         try:
             found = os.stat(directory)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
         except OSError:

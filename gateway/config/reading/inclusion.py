@@ -118,7 +118,7 @@ class Inclusion:
         return sorted(path for path in found if path.name.endswith(suffixes))
 
     def source(self, path: Path, blame: Request | None) -> SourceFile | None:
-        """Read a file. Return None after reporting why the file is unreadable."""
+        """Read a file. If the file is unreadable, report the reason at `blame` and return None."""
         # Record the path first, because missing files are watched too.
         self.digests[path] = ""
         try:

@@ -66,7 +66,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
     excluded, allowed = _names_of(root, _EXCLUDED, "excluded"), _names_of(root, _ALLOWED, "allowed")
     for section, entries in found.items():
         for name, entry in entries.items():
-            if _is_comment(name) or name in excluded or (allowed and name not in allowed) or _is_off(entry):
+            if _is_comment(name) or name in excluded or (allowed and name not in allowed) or _is_disabled(entry):
                 continue
             if name in ambiguous:
                 continue
@@ -74,7 +74,7 @@ def read_mcp_servers_file(source: SourceFile) -> tuple[Mapping[str, ClientServer
                 message = f"`{name}` is defined twice, first in line {first[0].place.line}"
                 diagnostics.append(_warning(message, (name,), entry))
             elif isinstance(entry.node, MappingNode):
-                servers[name] = _ours(name, entry, diagnostics)
+                servers[name] = _upstream_entry(name, entry, diagnostics)
             elif section != "mcp":  # `mcp` also contains other settings
                 diagnostics.append(_warning("expected a JSON object; this server is skipped", (name,), entry))
     return servers, diagnostics
@@ -112,16 +112,16 @@ def _is_comment(key: str) -> bool:
     return key.startswith(("//", "_", "#", "$")) or key == "comment"
 
 
-def _is_off(entry: MapItem) -> bool:
-    """Whether any key of a server disables the server, even if another key enables it."""
+def _is_disabled(entry: MapItem) -> bool:
+    """Whether any key disables a server, even if another key enables the server."""
     return any(
         (on := _SWITCHES.get(key.lower())) is not None and str(plain(item.node)).lower() in _WORDS[not on]
         for key, item in _flat(entry.node)
     )
 
 
-def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientServer:
-    """Return an entry reduced to the keys of an upstream, and its `envFile`. Warn about all other keys."""
+def _upstream_entry(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientServer:
+    """Convert a client's entry to an entry of `upstreams`, and the value of `envFile`. Warn about unknown keys."""
     written: dict[str, MapItem] = {}
     for key, item in _flat(entry.node):
         renamed = _OURS.get(key, key)
@@ -138,7 +138,7 @@ def _ours(name: str, entry: MapItem, diagnostics: list[Diagnostic]) -> ClientSer
         written.setdefault(key if renamed in written else renamed, item)
     env_file = written.pop("envFile", None)
     known = frozenset(keys_of(Upstream))
-    kept = {key: item for key, item in written.items() if key in known and _is_ours(key, item.node)}
+    kept = {key: item for key, item in written.items() if key in known and _has_our_format(key, item.node)}
     _select_tools(written, kept)
     if (env := kept.get("env")) is not None and isinstance(env.node, MappingNode):
         given = {key: item for key, item in env.node.entries.items() if not item.is_empty}
@@ -183,7 +183,7 @@ def _mapping(like: Node, entries: Mapping[str, MapItem]) -> MappingNode:
     return MappingNode(entries, like.place, like.end)
 
 
-def _is_ours(key: str, node: Node) -> bool:
+def _has_our_format(key: str, node: Node) -> bool:
     """Whether a value has the format of `upstreams`. In client files, `timeout` is a number and `tools` is a list."""
     match key:
         case "timeout":

@@ -125,7 +125,7 @@ class WrittenSources:
     def problem(self, diagnostic: Diagnostic, redactor: Redactor) -> Problem:
         location, line = self.pointed(diagnostic.place) if diagnostic.place is not None else (None, "")
         return Problem(
-            message=redactor.strictly(self._covered(diagnostic)),
+            message=redactor.strictly(self._masked_message(diagnostic)),
             path=".".join(map(str, diagnostic.path)),
             location=location,
             source_line=redactor.text(line),
@@ -136,7 +136,7 @@ class WrittenSources:
         origin = self._origins.get(path[:2])
         return path if origin is None else origin.path
 
-    def _covered(self, diagnostic: Diagnostic) -> str:
+    def _masked_message(self, diagnostic: Diagnostic) -> str:
         """Return the message of a diagnostic. If the diagnostic is about a secret, mask the secret."""
         message, place = diagnostic.message, diagnostic.place
         if place is None:

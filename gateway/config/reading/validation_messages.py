@@ -97,7 +97,7 @@ def without_errors(data: Json, error: ValidationError | None, model: object) -> 
 def _located(
     error: ValidationError, data: Json, model: object
 ) -> Iterator[tuple[ErrorDetails, DocumentPath, DocumentPath]]:
-    """Yield each error, the path of the invalid value in `data`, and the path at which the error is reported."""
+    """Yield each error, the path that is reported, and the path of the invalid value in `data`."""
     problems = error.errors(include_url=False)
     misspelt = {_meant(details, model) for details in problems if details["type"] == "extra_forbidden"}
     for details in problems:

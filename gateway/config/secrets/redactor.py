@@ -71,7 +71,7 @@ _MAX_OBTAINED: Final = 128
 class Redactor:
     """Masks secrets in plain and encoded form.
 
-    Encoded secrets are found in the canonical form of a text, without most encodings (`secret_encodings`). A word that
+    Encoded secrets are found after most encodings have been removed from the text (`secret_encodings`). A word that
     contains part of an encoded secret is masked completely. A regular expression for all encodings would be a hundred
     times slower.
     """

@@ -66,7 +66,7 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return list(islice(self._described(instance, noun=noun), MAX_ERRORS))
 
     def diagnostics(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
-        """Return the errors of the engine. Return no errors for values that are too large or too expensive to check."""
+        """Return the errors of jsonschema-rs, or none for a value that is too large or too expensive to check."""
         if self._is_too_large_for_words(instance) or self.cost.limit_exceeded(instance) is not None:
             return []
         return list(self.engine.iter_errors(instance))
@@ -112,7 +112,7 @@ def compile_schema(
 ) -> Validator:
     """Compile a schema. If it has errors, report them and return a validator that accepts everything.
 
-    `place` maps a path in the schema to a path below `problems`.
+    `place` maps a path in the schema to the path at which errors are reported, relative to `problems`.
     """
     compiled = _compiled(schema)
     if isinstance(compiled, Validator):

@@ -82,7 +82,7 @@ def _leaves(diagnostics: Sequence[ValidationError]) -> Iterator[ValidationError]
 
 
 def _unquoted(diagnostic: ValidationError) -> Json:
-    """Parse a rejected string as JSON. Return None if the schema does not allow the type of the parsed value either."""
+    """Parse a rejected string as JSON. Return None if the schema would also reject the type of the parsed value."""
     text = diagnostic.instance
     if not isinstance(text, str) or text != text.strip():
         return None

@@ -209,7 +209,7 @@ _POSIX_CLASS: Final = re.compile(r"\[[^\]]*\[:\^?[a-z]+:\]")
 
 @lru_cache(maxsize=4096)
 def is_pattern_usable(pattern: str) -> bool:
-    """Whether the engine supports an ECMA-262 pattern, and can match it in bounded time."""
+    """Whether jsonschema-rs supports an ECMA-262 pattern, and can match the pattern in bounded time."""
     is_refused = repetitions(pattern) > MAX_REPETITIONS or _POSIX_CLASS.search(pattern) is not None
     return not is_refused and compiles(pattern, PATTERN_OPTIONS)
 

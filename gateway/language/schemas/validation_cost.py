@@ -1,7 +1,7 @@
 """Limits the cost of validating an argument with a schema.
 
-Threat: arguments that occupy the engine with patterns, comparisons of items, or error messages. The engine has no
-limits for such arguments, and holds the GIL while it runs.
+Threat: arguments with patterns, items to compare, or errors that take very long to process. The engine (jsonschema-rs)
+has no limits for such arguments, and holds the GIL while it runs.
 
 - Patterns with a large automaton, look-around or back-references only match short texts.
 - Nested counted repetitions multiply to at most 1,000, as in RE2: `(a{1,100}){1,100}` has ten thousand states.
@@ -124,7 +124,7 @@ def validation_cost_of(nodes: Nodes, root: int) -> ValidationCost:
 
 
 def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bool = False) -> dict[str, Json]:
-    """Return the schema for the engine, where expensive patterns apply only to short texts.
+    """Return the schema with expensive patterns restricted to short texts.
 
     Longer texts are rejected, unless `accepts_longer` is true.
     """

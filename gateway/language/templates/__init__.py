@@ -1,1 +1,1 @@
-"""Templates with Jinja's syntax over JSON values, checked at load and rendered within a budget."""
+"""Templates with Jinja syntax. Errors are reported when the configuration is loaded. Rendering has a budget."""

@@ -32,7 +32,7 @@ def use_fact(fact: str | None, scope: Scope, *, claim: str | None = None) -> boo
 
 
 def use_all_facts(scope: Scope) -> None:
-    """Record that a Python function can read all facts of the caller. Callers then do not share cached results."""
+    """Record that all facts of the caller can be read, so that callers do not share cached results."""
     if scope.has_callers:
         scope.caller_facts.update(FACTS)
 

@@ -259,7 +259,7 @@ _MARKS: Final = tuple(map(chr, range(0xE000, 0xE010)))
 
 
 def _with_marks(parts: tuple[Part, ...]) -> tuple[str, Callable[[nodes.Node], None]]:
-    """Replace literals with numbered marks. Return the source, and a function that inserts the literals into a tree."""
+    """Replace interpolated values with numbered marks. Return the source, and a function to reverse this in a tree."""
     pieces = [
         piece for part in parts for piece in ([part] if isinstance(part, Interpolation) else _sparing_returns(part))
     ]

@@ -272,10 +272,10 @@ _Token = str | frozenset[str]
 
 
 def overlap(one: str, other: str) -> bool:
-    """Return whether two templates can match the same URI.
+    """Return whether two templates can match the same URI. False positives are possible.
 
-    A template is a sequence of literal characters and gaps. A gap can match any following characters of the other
-    template. False positives are possible: `{?var}` is ignored, and other operators match any text.
+    Templates are compared as sequences of literal characters and gaps. A gap matches any text, or for `{var}` any text
+    without `/`, `?` and `#`. `{?var}` is ignored.
     """
     leads = one.partition("{")[0], other.partition("{")[0]
     if not (leads[0].startswith(leads[1]) or leads[1].startswith(leads[0])):

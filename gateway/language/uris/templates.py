@@ -152,7 +152,7 @@ Expand = Callable[[JsonObject], str]
 
 
 class Expansion:
-    """A compiled expression. In `{+var}` and `{#var}`, characters in `kept` are not encoded."""
+    """A compiled expression of a URI template. In `{+var}` and `{#var}`, characters in `kept` are not encoded."""
 
     __slots__ = ("_kept", "_lead", "_single", "_template", "expression", "names")
 

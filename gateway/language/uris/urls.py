@@ -199,7 +199,7 @@ def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | Callable[[JsonObj
 def _check_path(parts: tuple[Part, ...]) -> None:
     pieces = [(part, _NO_NAMES) if isinstance(part, str) else ("x", frozenset(part.names)) for part in parts]
     for segment, names in _segments(pieces):
-        if not names and _climbs(segment):
+        if not names and _is_dot_segment(segment):
             raise UriTemplateError(f"the path contains the segment `{segment}`; write the resolved path")
 
 
@@ -237,7 +237,7 @@ def _check_segments(parts: Iterable[str | Expansion], arguments: JsonObject) -> 
     for segment, names in _segments(pieces):
         if names and not segment:
             raise ExecutionError(f"{_listed(names)} would leave a segment of the URL's path empty")
-        if names and _climbs(segment):
+        if names and _is_dot_segment(segment):
             raise ExecutionError(f"{_listed(names)} would turn a segment of the URL's path into `.` or `..`")
 
 
@@ -270,7 +270,7 @@ _DECODINGS: Final = 3
 """Maximum number of times that proxies and servers decode a path."""
 
 
-def _climbs(segment: str) -> bool:
+def _is_dot_segment(segment: str) -> bool:
     """Whether a server can interpret the segment as `.` or `..`."""
     if "." not in segment and "%" not in segment:
         return False

@@ -104,7 +104,7 @@ def narrowed(access: Access | None, override: Access | None) -> Access | None:
 
 
 class Requires(Model):
-    """Requirements. If one is not met, the definition is not served, as `status` shows. `client` is checked per call."""
+    """Requirements. If one is not met, the definition is not served; see `status`. `client` is checked per call."""
 
     commands: Annotated[Items[str], DISTINCT] = ()
     """Programs that must be on `PATH`."""

@@ -20,25 +20,6 @@ _ID_BYTES: Final = 24
 class Session:
     """The session of a legacy client: over HTTP, one `Mcp-Session-Id`, and over stdio, the whole process."""
 
-    __slots__ = (
-        "__weakref__",
-        "_end_callbacks",
-        "asks_as",
-        "capabilities",
-        "client_info",
-        "created_at",
-        "id",
-        "identity",
-        "in_flight",
-        "is_initialized",
-        "log_level",
-        "outbox",
-        "pending_answers",
-        "revision",
-        "subscriptions",
-        "view",
-    )
-
     def __init__(
         self,
         *,

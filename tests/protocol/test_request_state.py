@@ -21,6 +21,7 @@ from gateway.protocol.call.input_requests.request_state import (
 )
 from gateway.state import used_request_states
 from gateway.state.keys import SigningKeys
+from gateway.state.used_request_states import UsedStates
 
 KEY: Final = SigningKeys([b"k" * 32])
 BINDING: Final = StateScope(
@@ -105,7 +106,7 @@ def test_state_of_a_changed_definition_is_dropped() -> None:
 
 def test_state_expires() -> None:
     clock = Clock()
-    state_signer = RequestStateSigner(KEY, clock=clock)
+    state_signer = RequestStateSigner(KEY, used=UsedStates(clock=clock))
     signed = state_signer.sign(STATE, BINDING, only_once=False)
     clock.now += LIFETIME.total_seconds() - 1
     assert state_signer.open(signed, BINDING) == STATE
@@ -129,7 +130,7 @@ def test_states_are_unique() -> None:
 def test_used_states_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(used_request_states, "MAX_USED", 10)
-    state_signer = RequestStateSigner(KEY, clock=clock)
+    state_signer = RequestStateSigner(KEY, used=UsedStates(clock=clock))
     states = [state_signer.sign(STATE, BINDING, only_once=True) for _ in range(30)]
     for state in states:
         assert state_signer.open(state, BINDING) == STATE
@@ -144,7 +145,7 @@ def test_used_states_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_single_use_lasts_until_expiry() -> None:
     clock = Clock()
-    state_signer = RequestStateSigner(KEY, clock=clock)
+    state_signer = RequestStateSigner(KEY, used=UsedStates(clock=clock))
     signed = state_signer.sign(STATE, BINDING, only_once=True)
     clock.now += LIFETIME.total_seconds()
     assert [state_signer.open(signed, BINDING) for _ in range(2)] == [STATE, None]

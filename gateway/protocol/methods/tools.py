@@ -7,7 +7,6 @@ import structlog
 from gateway.catalog.primitives import TaskRules, Tool
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ArgumentsError, ErrorCode, ExecutionError, MissingCapabilityError, OverLimitError, RpcError
-from gateway.executors.invocation import ToolResult
 from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
@@ -49,12 +48,12 @@ async def call_tool(call: Call) -> JsonObject:
     except MissingCapabilityError as error:
         if call.era is Era.MODERN:
             raise
-        result = _failure(error.message)  # legacy revisions have no error code for this
+        result = task_call.failure(call, error.message)  # legacy revisions have no error code for this
     except OverLimitError:
         raise  # see `refused`
     except ExecutionError as error:
         _log(error, tool)
-        result = _failure(call.catalog.sanitizer.text(str(error)))
+        result = task_call.failure(call, str(error))
     return results.tool_result(result, call.revision)
 
 
@@ -84,8 +83,4 @@ def _log(error: ExecutionError, tool: Tool) -> None:
 
 
 def refused(error: OverLimitError, call: Call) -> JsonObject:
-    return results.tool_result(_failure(str(error)), call.revision)
-
-
-def _failure(text: str) -> ToolResult:
-    return ToolResult(content=({"type": "text", "text": text},), is_error=True)
+    return results.tool_result(task_call.failure(call, str(error)), call.revision)

@@ -147,9 +147,9 @@ class TaskCall:
             except OverLimitError as error:
                 # `Method.refused` handles the error if the call does not become a task.
                 self._error = error
-                result = failure_result(call, error)
+                result = failure(call, str(error))
             except ExecutionError as error:
-                result = failure_result(call, error)
+                result = failure(call, str(error))
         except RpcError as error:
             # Mask secrets here, because the error is stored.
             self._error = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
@@ -337,9 +337,8 @@ def failed(error: RpcError) -> Ending:
     )
 
 
-def failure_result(call: Call, error: ExecutionError) -> ToolResult:
-    text = call.catalog.sanitizer.text(str(error))
-    return ToolResult(content=({"type": "text", "text": text},), is_error=True)
+def failure(call: Call, text: str) -> ToolResult:
+    return ToolResult(content=({"type": "text", "text": call.catalog.sanitizer.text(text)},), is_error=True)
 
 
 def unavailable(problem: str) -> RpcError:
@@ -407,5 +406,5 @@ async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Cal
     except RpcError as error:
         return failed(error)
     except ExecutionError as error:
-        return completed(results.tool_result(failure_result(call, error), call.revision))
+        return completed(results.tool_result(failure(call, str(error)), call.revision))
     return await task_call.work(call, arguments)

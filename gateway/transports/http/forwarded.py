@@ -118,12 +118,13 @@ class TrustedProxies:
         addresses = _items(chain)
         address, hops = self._client(peer, addresses)
         listed = _items(prefixes)
+        # Proxies disagree about the meaning of several prefixes.
+        prefix = listed[0].rstrip("/") if len(listed) == 1 else ""
         return _ForwardedValues(
             address=address if addresses else None,
-            scheme=_lower(_in_form(_SCHEME, _at(_items(schemes), hops))),
-            host=_lower(_in_form(_HOST, _at(_items(hosts), hops))),
-            # Proxies disagree about the meaning of several prefixes.
-            prefix=_in_form(_PREFIX, listed[0].rstrip("/")) if len(listed) == 1 else None,
+            scheme=_matching(_SCHEME, _at(_items(schemes), hops)),
+            host=_matching(_HOST, _at(_items(hosts), hops)),
+            prefix=prefix if _PREFIX.fullmatch(prefix) else None,
         )
 
     def _forwarded(self, peer: str, lines: Lines) -> _ForwardedValues:
@@ -135,8 +136,8 @@ class TrustedProxies:
         element = elements[-hops]
         return _ForwardedValues(
             address=address,
-            scheme=_lower(_in_form(_SCHEME, element.get("proto"))),
-            host=_lower(_in_form(_HOST, element.get("host"))),
+            scheme=_matching(_SCHEME, element.get("proto")),
+            host=_matching(_HOST, element.get("host")),
         )
 
     def _client(self, peer: str, chain: Sequence[str]) -> tuple[str, int]:
@@ -188,12 +189,8 @@ def _at(items: Sequence[str], hops: int) -> str | None:
     return items[-min(hops, len(items))] if items else None
 
 
-def _in_form(form: re.Pattern[str], text: str | None) -> str | None:
-    return text if text is not None and form.fullmatch(text) else None
-
-
-def _lower(text: str | None) -> str | None:
-    return None if text is None else text.lower()
+def _matching(pattern: re.Pattern[str], text: str | None) -> str | None:
+    return text.lower() if text is not None and pattern.fullmatch(text) else None
 
 
 def _agreed(one: str | None, other: str | None) -> str | None:

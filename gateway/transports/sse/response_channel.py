@@ -116,13 +116,36 @@ class ResponseChannel:
             await self.write(encode_event(jsonrpc.encode(notification)))
         return True
 
-    async def write(self, chunk: bytes) -> None:
-        """Write encoded events.
+    async def write(self, chunk: bytes, *, is_end: bool = False) -> web.StreamResponse:
+        """Write encoded events, and end the stream if `is_end` is True.
 
         Raises:
             ConnectionError: The reader disconnected or was too slow.
         """
-        await self._write_events(chunk)
+        # All writes of a stream share one exemption, because HTTP+SSE writes the responses of many calls to one stream.
+        counted = len(chunk) if self._exempt + len(chunk) > EXEMPT_BYTES else 0
+        exempt = len(chunk) - counted
+        self._exempt += exempt
+        self._pending += 1
+        try:
+            await self._take_room(counted)  # Wait before taking the lock, because its queue is unbounded.
+            try:
+                async with self._lock:
+                    if self._is_closed:
+                        raise ConnectionResetError("the stream has ended")
+                    # Set before the write, so that nothing follows the last chunk even if the write fails.
+                    self._is_closed = is_end
+                    preamble = b"" if self._response is not None else self._preamble()
+                    response = await self._opened()
+                    data = preamble + chunk if chunk or preamble or is_end else _COMMENT
+                    await _write_in_time(self._request.raw, response, data, limits=self._limits, is_end=is_end)
+                    return response
+            finally:
+                if counted:
+                    self._limits.quota.release(self.caller.rate_limit_key, counted)
+        finally:
+            self._exempt -= exempt
+            self._pending -= 1
 
     async def close_stream(self, retry_ms: int | None) -> None:
         """Do nothing, because the client cannot resume a stream without event ids."""
@@ -158,7 +181,7 @@ class ResponseChannel:
         reply, self._whole = self._whole, None
         if reply is None:
             self.stop()
-            return await self._write_events(last or b"", is_end=True)
+            return await self.write(last or b"", is_end=True)
         return await send_reply(self._request, reply, limits=self._limits, headers=self._headers)
 
     def stop(self) -> None:
@@ -173,32 +196,6 @@ class ResponseChannel:
     def abort(self) -> None:
         if self._request.raw.transport is not None:
             self._request.raw.transport.abort()
-
-    async def _write_events(self, chunk: bytes, *, is_end: bool = False) -> web.StreamResponse:
-        # All writes of a stream share one exemption, because HTTP+SSE writes the responses of many calls to one stream.
-        counted = len(chunk) if self._exempt + len(chunk) > EXEMPT_BYTES else 0
-        exempt = len(chunk) - counted
-        self._exempt += exempt
-        self._pending += 1
-        try:
-            await self._take_room(counted)  # Wait before taking the lock, because its queue is unbounded.
-            try:
-                async with self._lock:
-                    if self._is_closed:
-                        raise ConnectionResetError("the stream has ended")
-                    # Set before the write, so that nothing follows the last chunk even if the write fails.
-                    self._is_closed = is_end
-                    preamble = b"" if self._response is not None else self._preamble()
-                    response = await self._opened()
-                    data = preamble + chunk if chunk or preamble or is_end else _COMMENT
-                    await _write_in_time(self._request.raw, response, data, limits=self._limits, is_end=is_end)
-                    return response
-            finally:
-                if counted:
-                    self._limits.quota.release(self.caller.rate_limit_key, counted)
-        finally:
-            self._exempt -= exempt
-            self._pending -= 1
 
     async def _opened(self) -> web.StreamResponse:
         if self._response is None:

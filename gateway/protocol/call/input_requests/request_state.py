@@ -9,8 +9,7 @@ import base64
 import hashlib
 import hmac
 import secrets
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -51,11 +50,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestStateSigner:
-    def __init__(
-        self, keys: SigningKeys, *, clock: Callable[[], float] = time.time, used: UsedStates | None = None
-    ) -> None:
+    def __init__(self, keys: SigningKeys, *, used: UsedStates | None = None) -> None:
         self._signers: Final = from_keys(keys, lambda newest_first: [_signer(key) for key in newest_first])
-        self._used: Final = UsedStates(clock=clock) if used is None else used
+        self._used: Final = UsedStates() if used is None else used
         self._clock: Final = self._used.clock
 
     def sign(self, state: State, binding: StateScope, *, only_once: bool) -> str:

@@ -22,7 +22,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def is_modern(message: Message, *, version_header: str | None) -> bool:
-    """Return whether a message is modern, judging only by `MCP-Protocol-Version` and `_meta`."""
+    """Return whether a message is modern, based only on `MCP-Protocol-Version` and `_meta`."""
     if version_header is not None and is_modern_date(version_header):
         return True
     if not isinstance(message, (Request, Notification)):

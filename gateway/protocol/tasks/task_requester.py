@@ -58,7 +58,7 @@ class TaskRequester(MrtrRequester):
         return bool(self._open)
 
     def questions(self) -> bytes:
-        """Return the encoded open input requests of the task, by the keys that the client sees."""
+        """Return the task's open input requests as encoded JSON, by the keys that the client sees."""
         prefix = key_prefix(self._round)
         return jsonrpc.encode({f"{prefix}{key}": question.wire for key, question in self._inside.items()})
 

@@ -50,7 +50,7 @@ _ALLOWED_HEADERS: Final = {
 _PARAMETER_HEADER: Final = re.compile(r"mcp-param-[!#$%&'*+.^_`|~0-9a-z-]+", re.IGNORECASE)
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^\s:/@\[\]]+)(?::(?P<port>[0-9]{1,5}))?", re.IGNORECASE)
 _ORIGIN: Final = re.compile(r"null|(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<host>[^\s/?#@]+)", re.IGNORECASE)
-"""An origin has a scheme, a host and a port (RFC 6454 §7.1). `_HOST` checks the host and the port."""
+"""Matches an origin (RFC 6454 §7.1), or `null`. `_HOST` then checks the host and the port."""
 _MAX_SHOWN_LENGTH: Final = 200
 _HIGHEST_PORT: Final = 65535
 

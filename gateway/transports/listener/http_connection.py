@@ -64,7 +64,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpConnection(web.RequestHandler):
-    """Extends aiohttp's protocol for one connection with additional limits."""
+    """aiohttp's protocol for one connection, with additional limits."""
 
     def __init__(
         self, server: web.Server, connection_limits: ConnectionLimits, *, counted_for: str | None = None

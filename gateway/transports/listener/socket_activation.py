@@ -18,7 +18,7 @@ ADMIN: Final = "admin"
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
 Inherited = Mapping[str, tuple[socket.socket, ...]]
-"""The sockets by listener. The key is `ADMIN`, or empty for `listen.http`."""
+"""The sockets of each listener. The keys are `ADMIN` and, for `listen.http`, an empty string."""
 
 
 def take_inherited(environ: MutableMapping[str, str] = os.environ) -> Inherited:

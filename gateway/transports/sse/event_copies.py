@@ -164,4 +164,4 @@ class EventCopies:
 
 
 _QUESTIONS: Final = msgspec.msgpack.Decoder(tuple[str, int])
-"""Decodes the question of another replica: the nonce of the session, and the number of the stream."""
+"""Decodes a question from another replica: the session's nonce, and the stream's number."""

@@ -228,7 +228,7 @@ class SessionStream:
 
 
 def _without_request(caller: Caller) -> Caller:
-    """Return a caller without the header fields and the access token of its request, which must not be stored."""
+    """Return the caller without the request's headers and access token, which must not be stored."""
     return replace(caller, headers={}, access_token=None)
 
 

@@ -85,7 +85,7 @@ class SessionEndpoint:
         return await self._handle_one_way(message, live, http)
 
     async def refuse_unreadable(self, error: InvalidMessageError, http: HttpRequest) -> web.Response:
-        """Reject an invalid message, with an error for the session's revision if the caller owns the session."""
+        """Reject an invalid message, in the error format of the session if the caller owns the session."""
         session_id, version = http.session_id, http.version
         if session_id is None or (version is not None and is_modern_date(version)):
             return http.refuse(error)

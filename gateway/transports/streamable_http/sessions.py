@@ -159,7 +159,7 @@ class Sessions:
         return self._live.get(session_id)
 
     async def save(self, live: LiveSession) -> None:
-        """Save the changes of a session. Callers wait for this before they acknowledge a change to the client."""
+        """Save the changes of a session. Await this method before confirming a change to the client."""
         before = live.saved or NOTHING
         await self._store.save(live.nonce, self._record(live), before=before)
 

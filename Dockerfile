@@ -11,7 +11,7 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels . \
 COPY config/demo.yaml config/schema.json /etc/mcp-gateway/
 COPY plugins /etc/mcp-gateway/plugins
 COPY README.md CHANGELOG.md CONTRIBUTING.md /etc/mcp-gateway/
-# In the repository the demo stands one directory deeper than what it names.
+# In the repository, the demo is one directory deeper than the files that it refers to.
 RUN sed 's#\.\./#./#g' /etc/mcp-gateway/demo.yaml > /etc/mcp-gateway/config.yaml && rm /etc/mcp-gateway/demo.yaml
 
 FROM ${BASE_IMAGE}
@@ -22,7 +22,7 @@ RUN apt-get update \
  && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/mcp-gateway
 COPY --from=build /opt/mcp-gateway /opt/mcp-gateway
 COPY --from=build /etc/mcp-gateway /etc/mcp-gateway
-# Sessions and tasks outlive the container where a volume is mounted at the state directory.
+# Mount a volume at the state directory to keep sessions and tasks when the container is replaced.
 ENV PATH=/opt/mcp-gateway/bin:$PATH PYTHONUNBUFFERED=1 MCP_GATEWAY_STATE_DIR=/var/lib/mcp-gateway
 USER 10001:10001
 WORKDIR /etc/mcp-gateway
@@ -30,6 +30,5 @@ EXPOSE 8000
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s \
   CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/-/healthy', timeout=4)"]
 ENTRYPOINT ["tini", "--", "mcp-gateway"]
-# Who may call is for the file to say (`auth`). Without that nothing is served, unless MCP_GATEWAY_ALLOW_ANONYMOUS=true
-# says that everybody may who reaches the port.
+# The configuration must contain `auth`. To serve everyone who can reach the port, set MCP_GATEWAY_ALLOW_ANONYMOUS=true.
 CMD ["serve", "/etc/mcp-gateway/config.yaml", "--http", "0.0.0.0:8000"]

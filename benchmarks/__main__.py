@@ -53,14 +53,14 @@ QUICK: Final = Effort(rounds=1, seconds=0.01, starts=1, sessions=40, stored_sess
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="see that all works, in half a minute; no figure is good")
-    parser.add_argument("--only", default="", metavar="WORDS", help="measure what holds these words in its name")
-    parser.add_argument("--sdk", default=sys.executable, metavar="PYTHON", help="a Python that has the official SDK")
-    parser.add_argument("--no-sdk", action="store_true", help="leave the official SDK out")
-    parser.add_argument("--fastmcp", metavar="PYTHON", help="a Python that has FastMCP, whose proxy is measured")
-    parser.add_argument("--mcp-proxy", metavar="PYTHON", help="a Python that has mcp-proxy")
-    parser.add_argument("--toolbox", metavar="PROGRAM", help="MCP Toolbox, whose HTTP tool and SQL tool are measured")
-    parser.add_argument("--before", metavar="PYTHON", help="a Python that has another state of mcp-gateway installed")
+    parser.add_argument("--quick", action="store_true", help="only check that every benchmark works, in half a minute")
+    parser.add_argument("--only", default="", metavar="WORDS", help="measure benchmarks with these words in their name")
+    parser.add_argument("--sdk", default=sys.executable, metavar="PYTHON", help="a Python with the official SDK")
+    parser.add_argument("--no-sdk", action="store_true", help="do not measure the official SDK")
+    parser.add_argument("--fastmcp", metavar="PYTHON", help="a Python with FastMCP, to measure its proxy")
+    parser.add_argument("--mcp-proxy", metavar="PYTHON", help="a Python with mcp-proxy")
+    parser.add_argument("--toolbox", metavar="PROGRAM", help="MCP Toolbox, to measure its HTTP and SQL tools")
+    parser.add_argument("--before", metavar="PYTHON", help="a Python with another version of mcp-gateway")
     options = parser.parse_args()
     if not options.no_sdk:
         command = [options.sdk, "-c", _HAS_SDK]
@@ -127,9 +127,9 @@ async def _relayed(ours: Gateway, options: argparse.Namespace, effort: Effort) -
 
 async def _starts(contenders: Sequence[Contender], effort: Effort) -> list[Row]:
     if effort != QUICK:
-        await _in_turn(start_over_http, contenders, times=1)  # not counted: compiles modules and warms caches
-    over_http = await _in_turn(start_over_http, contenders, times=effort.starts)
-    over_stdio = await _in_turn(start_over_stdio, contenders, times=effort.starts)
+        await _interleaved(start_over_http, contenders, times=1)  # not counted: compiles modules and warms caches
+    over_http = await _interleaved(start_over_http, contenders, times=effort.starts)
+    over_stdio = await _interleaved(start_over_stdio, contenders, times=effort.starts)
     resident = {name: statistics.median(each.resident_bytes for each in found) for name, found in over_http.items()}
     return [
         _start_row("start to first reply, HTTP", over_http),
@@ -157,7 +157,7 @@ def _start_row(work: str, starts: Mapping[str, Sequence[Start]]) -> Row:
 async def _held(contenders: Sequence[Contender], effort: Effort) -> list[Row]:
     """Measure sessions and streams of the servers that have them."""
     with_streams = [each for each in contenders if each.name != PLAIN]
-    found = await _in_turn(
+    found = await _interleaved(
         lambda contender: held(contender, sessions=effort.sessions, streams=effort.streams), with_streams, times=1
     )
     return [
@@ -202,7 +202,7 @@ _RELOAD: Final = "reload"
 _DURABLE: Final = "tasks and sessions that are stored"
 
 
-async def _in_turn(
+async def _interleaved(
     measured: Callable[[Contender], Awaitable[T]], contenders: Sequence[Contender], *, times: int
 ) -> dict[str, list[T]]:
     found: dict[str, list[T]] = {contender.name: [] for contender in contenders}

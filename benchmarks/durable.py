@@ -16,7 +16,7 @@ from benchmarks.rounds import first_reply, http_round
 from benchmarks.table import Row, at_most
 from tests.ports import free_port
 
-_TMPFS: Final = Path("/dev/shm")  # noqa: S108 - the disk is not to be measured
+_TMPFS: Final = Path("/dev/shm")  # noqa: S108 - excludes the disk from the measurement
 _FILE: Final = """
 tools:
   echo:
@@ -36,7 +36,7 @@ async def durable(gateway: Gateway, *, rounds: int, seconds: float) -> list[Row]
         costs[what].append((await http_round(server, ask, era, seconds=seconds)).cpu_seconds * 1e6)
 
     with tempfile.TemporaryDirectory(dir=_TMPFS if _TMPFS.is_dir() else None) as directory:
-        file, state = _file(Path(directory)), f"{directory}/state"  # beside the file it would be watched
+        file, state = _file(Path(directory)), f"{directory}/state"  # in the directory of the file, it would be watched
         async with _serving(gateway, file, state=state) as kept, _serving(gateway, file, state="none") as forgotten:
             poll = Ask("tasks/get", {"taskId": await _created(kept)}, capabilities=TASKS)
             for _ in range(rounds):

@@ -31,7 +31,7 @@ async def serve(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--url", help="the server's; without one it is started by the command")
+    parser.add_argument("--url", help="the URL of the server (default: start it with the command)")
     parser.add_argument("--legacy", action="store_true", help="open a session with the server")
     parser.add_argument("command", nargs="*")
     options = parser.parse_args()

@@ -55,7 +55,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tools", type=int, required=True)
     parser.add_argument("--upstream", required=True)
-    parser.add_argument("--port", type=int, help="serve Streamable HTTP here; else stdio")
+    parser.add_argument("--port", type=int, help="the port for Streamable HTTP (default: stdio)")
     options = parser.parse_args()
     server = served(tools=options.tools, upstream=options.upstream)
     if options.port is None:

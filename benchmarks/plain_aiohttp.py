@@ -264,7 +264,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tools", type=int, required=True)
     parser.add_argument("--upstream", required=True)
-    parser.add_argument("--port", type=int, help="serve Streamable HTTP here; else stdio")
+    parser.add_argument("--port", type=int, help="the port for Streamable HTTP (default: stdio)")
     options = parser.parse_args()
     application = Application(tools=options.tools, upstream=options.upstream)
     uvloop.run(serve_stdio(application) if options.port is None else serve_http(application, options.port))

@@ -42,7 +42,7 @@ async def reloads(gateway: Gateway, *, count: int) -> Reloads:
     return found
 
 
-async def _once(  # noqa: PLR0913 - who takes part
+async def _once(  # noqa: PLR0913
     gateway: Gateway, edition: int, found: Reloads, *, server: Server, caller: Connection, operator: Connection
 ) -> None:
     await _call_until(asyncio.create_task(asyncio.sleep(_QUIET_SECONDS)), caller, found.quiet_calls)

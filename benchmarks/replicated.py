@@ -116,7 +116,7 @@ async def _sessions(gateway: Gateway, *, count: int, ttl: int | None = None) -> 
             print(f"{count} sessions: {size:.0f} B of Redis each", file=sys.stderr, flush=True)
             if ttl is not None:
                 async with asyncio.timeout(60 + 3 * ttl):
-                    while await _keys(redis):  # noqa: ASYNC110 - Redis tells nobody that a key is gone
+                    while await _keys(redis):  # noqa: ASYNC110 - Redis does not announce expired keys
                         await asyncio.sleep(1)
             return size, await _keys(redis) if ttl is not None else 0
 
@@ -221,9 +221,13 @@ async def _main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replicated", description=__doc__)
-    parser.add_argument("--sessions", type=int, default=0, metavar="N", help="open so many and wait for their end")
-    parser.add_argument("--ttl", type=int, default=_TTL_SECONDS, metavar="SECONDS", help="of a session that is left")
+    parser.add_argument(
+        "--sessions", type=int, default=0, metavar="N", help="open this number of sessions and wait until they expire"
+    )
+    parser.add_argument(
+        "--ttl", type=int, default=_TTL_SECONDS, metavar="SECONDS", help="the lifetime of abandoned sessions"
+    )
     parser.add_argument("--processes", action="store_true", help="compare one worker with two")
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each round")
+    parser.add_argument("--seconds", type=float, default=3.0, help="the duration of a round")
     uvloop.run(_main(parser.parse_args()))

@@ -1,7 +1,6 @@
-"""A small real authorization server on loopback: metadata, keys, registration, codes with PKCE, and tokens.
+"""A small authorization server on loopback: metadata, keys, registration, codes with PKCE, and tokens.
 
-It approves whatever a registered client asks for. Tests turn its keys, take it down, and have it sign what no server
-should.
+It approves every request of a registered client. Tests can rotate its keys, shut it down, and sign invalid tokens.
 """
 
 import base64
@@ -39,8 +38,6 @@ _MAKERS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """A key pair."""
-
     kid: str | None
     algorithm: str
     private: Any
@@ -51,7 +48,7 @@ class Key:
 
     @property
     def jwk(self) -> dict[str, Any]:
-        """The public half."""
+        """The public key."""
         entry: dict[str, Any] = get_default_algorithms()[self.algorithm].to_jwk(self.private.public_key(), as_dict=True)
         entry.pop("key_ops", None)
         return {**entry, "use": "sig", **({} if self.kid is None else {"kid": self.kid})}
@@ -69,30 +66,28 @@ class _Grant:
 
 @dataclass(kw_only=True)
 class AuthorizationServer:
-    """One issuer."""
-
     keys: list[Key]
-    """Its published keys. Tokens are signed with the last one."""
+    """The published keys. Tokens are signed with the last one."""
     issuer: str = ""
     subject: str = "alice"
     is_down: bool = False
-    """Whether it answers 503 to everything."""
+    """Whether every response is 503."""
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Overrides for its metadata."""
+    """Overrides of the metadata."""
     moved: dict[str, str] = field(default_factory=dict)
-    """Paths that lead to another URL."""
+    """Paths that are redirected, with their targets."""
     missing: set[str] = field(default_factory=set)
-    """Paths that it does not know."""
+    """Paths that return 404."""
     key_set: Any = None
-    """The response sent in place of its keys."""
+    """Replaces the response with the keys."""
     asked: Counter[str] = field(default_factory=Counter)
-    """How often each path was asked for."""
+    """The number of requests per path."""
     granted: list[str] = field(default_factory=list)
-    """The scopes of each token that was asked for by a client."""
+    """The scopes of each token that was issued to a client."""
     _grants: dict[str, _Grant] = field(default_factory=dict)
     _clients: set[str] = field(default_factory=set)
 
-    def token(  # one argument for each thing that a test may want to be otherwise
+    def token(
         self,
         audience: str | list[str],
         *,
@@ -102,7 +97,7 @@ class AuthorizationServer:
         lasts: int = LIFETIME_SECONDS,
         **claims: Any,
     ) -> str:
-        """Sign an access token; a claim or a header of None is left out."""
+        """Sign an access token. Claims and headers that are None are omitted."""
         key = key or self.keys[-1]
         now = int(time.time())
         body = {
@@ -129,12 +124,12 @@ class AuthorizationServer:
             headers={name: value for name, value in head.items() if value is not None},
         )
 
-    def turn_keys(self, algorithm: str = "ES256") -> None:
-        """Publish a new key, sign with it, and publish the old ones no longer."""
+    def rotate_keys(self, algorithm: str = "ES256") -> None:
+        """Replace all keys by a new one."""
         self.keys[:] = [Key.make(algorithm)]
 
     def application(self) -> web.Application:
-        application = web.Application(middlewares=[self._watched])
+        application = web.Application(middlewares=[self._intercept])
         application.router.add_get(METADATA, self._metadata)
         application.router.add_get(OPENID, self._metadata)
         application.router.add_get(JWKS, self._keys)
@@ -144,7 +139,7 @@ class AuthorizationServer:
         return application
 
     @web.middleware
-    async def _watched(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _intercept(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.asked[request.path] += 1
         if self.is_down:
             raise web.HTTPServiceUnavailable
@@ -213,14 +208,13 @@ class AuthorizationServer:
 
 
 def challenge_of(verifier: str) -> str:
-    """RFC 7636 §4.2."""
+    """Return the code challenge (RFC 7636 §4.2)."""
     return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
 
 
 @asynccontextmanager
 async def authorization_server(algorithm: str = "ES256", *, port: int = 0) -> AsyncIterator[AuthorizationServer]:
-    """A server that runs."""
     server = AuthorizationServer(keys=[Key.make(algorithm)])
-    async with listening(server.application(), port=port) as taken:
-        server.issuer = f"http://127.0.0.1:{taken}"
+    async with listening(server.application(), port=port) as actual_port:
+        server.issuer = f"http://127.0.0.1:{actual_port}"
         yield server

@@ -1,6 +1,6 @@
-"""Which files hold tests marked `build`, by their text: a sixth. A run of only such tests imports no other file.
+"""Finds the files with tests marked `build` by their text, so that `pytest -m build` imports only these.
 
-A file whose text does not show the mark of one of its tests fails `tests/test_build_files.py`, so that none is lost.
+`tests/test_build_files.py` fails if a file with such tests is not found.
 """
 
 import re
@@ -10,24 +10,23 @@ from typing import Final
 
 import pytest
 
-HIDDEN: Final = pytest.StashKey[list[str]]()
-"""The files of this run that hold such a test and do not show it."""
+UNMARKED: Final = pytest.StashKey[list[str]]()
+"""Collected files with such tests that are not found by their text."""
 _MARK: Final = "build"
-_SHOWN: Final = re.compile(r"\bmark\.build\b|\bcells\(")
-"""`cells` marks the revisions between the first and the last."""
+_PATTERN: Final = re.compile(r"\bmark\.build\b|\bcells\(")
+"""`cells` marks tests of the revisions between the first and the last."""
 
 
-def is_left_out(path: Path, config: pytest.Config) -> bool:
-    """Return whether a test run does not need a file."""
-    is_file = path.name.startswith("test_") and path.suffix == ".py"
-    return is_file and config.getoption("markexpr") == _MARK and not _shows_mark(path)
+def is_skipped(path: Path, config: pytest.Config) -> bool:
+    is_test_file = path.name.startswith("test_") and path.suffix == ".py"
+    return is_test_file and config.getoption("markexpr") == _MARK and not _contains_mark(path)
 
 
-def find_hidden(items: Iterable[pytest.Item], config: pytest.Config) -> None:
-    """Look at all that was collected, before the marks deselect some."""
+def find_unmarked(items: Iterable[pytest.Item], config: pytest.Config) -> None:
+    """Set `UNMARKED`. Must be called before tests are deselected by their marks."""
     files = {item.path for item in items if item.get_closest_marker(_MARK) is not None}
-    config.stash[HIDDEN] = sorted(str(path) for path in files if not _shows_mark(path))
+    config.stash[UNMARKED] = sorted(str(path) for path in files if not _contains_mark(path))
 
 
-def _shows_mark(path: Path) -> bool:
-    return _SHOWN.search(path.read_text(encoding="utf-8")) is not None
+def _contains_mark(path: Path) -> bool:
+    return _PATTERN.search(path.read_text(encoding="utf-8")) is not None

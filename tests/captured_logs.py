@@ -1,4 +1,4 @@
-"""Captures log events of all levels, whatever level a daemon of another test has set in this process."""
+"""Captures log events of all levels, even if another test has set a level in this process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

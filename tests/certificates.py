@@ -1,4 +1,4 @@
-"""Certificates for tests: a private certificate authority, and certificates that it signs."""
+"""A private certificate authority for tests."""
 
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -29,7 +29,7 @@ class Authority:
         return self._certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def trusting(self) -> ssl.SSLContext:
-        """What a client needs."""
+        """Return a client context that trusts this authority."""
         return ssl.create_default_context(cadata=self.pem)
 
     def issue(
@@ -42,7 +42,7 @@ class Authority:
         end: timedelta = _DAY,
         password: bytes | None = None,
     ) -> None:
-        """Write a certificate, and its key."""
+        """Write a certificate and its key."""
         secret = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName(
             [x509.DNSName("localhost"), x509.DNSName(name), x509.IPAddress(ip_address("127.0.0.1"))]

@@ -1,4 +1,4 @@
-"""Measures the work of a function by the lines of Python that it runs: no other load on the machine changes that."""
+"""Measures the work of a function by the lines of Python that it runs, which does not depend on other load."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -15,17 +15,16 @@ class Count:
 
 @contextmanager
 def counted_lines(*, ignoring: tuple[str, ...] = ()) -> Iterator[Count]:
-    """Counts the lines of Python that this thread runs within the context, all that it calls included.
-
-    `ignoring` are parts of paths: what such files do is not counted.
-    """
+    """Count the lines of Python that this thread runs in the context. Files with a part of `ignoring` do not count."""
     count = Count()
     lines = 0
 
     def trace(frame: FrameType, _event: str, _argument: Any) -> Any:
         return None if ignoring and any(part in frame.f_code.co_filename for part in ignoring) else trace_line
 
-    def trace_line(_frame: FrameType, event: str, _argument: Any) -> Any:  # called for each line: a local is quickest
+    def trace_line(
+        _frame: FrameType, event: str, _argument: Any
+    ) -> Any:  # called for each line, so it uses a local variable
         nonlocal lines
         if event == "line":
             lines += 1
@@ -41,7 +40,7 @@ def counted_lines(*, ignoring: tuple[str, ...] = ()) -> Iterator[Count]:
 
 
 def cost(function: Callable[[], object]) -> int:
-    """Lines of Python that `function` runs, those of everything that it calls included."""
+    """Return the number of lines of Python that `function` runs, including the functions that it calls."""
     with counted_lines() as count:
         function()
     return count.lines

@@ -1,7 +1,7 @@
-"""An `mcp-gateway` program that runs as a fork, for other processes: shells, and daemons with upstreams.
+"""An `mcp-gateway` program for shells and daemons that runs as a fork (`tests/fork_server.py`).
 
-It hands its streams, words, variables and directory over a socket to the test process, which starts a `FORKED` with
-them (`tests/fork_server.py`). It passes signals on, and ends as the fork does; the fork ends with it.
+The program sends its streams, arguments, environment and directory over a socket to the test process, which starts the
+fork. It forwards signals, and exits with the exit code of the fork. The fork is killed when the program ends.
 """
 
 import os
@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.fork_server import FORKED
-from tests.forked import NUMBER
+from tests.forked import INTEGER_BYTES
 
 
 class ForkLauncher:
-    """The directory of the program, and the threads that answer it."""
+    """The directory of the program, and the threads that serve it."""
 
     def __init__(self) -> None:
         self._directory: Final = TemporaryDirectory(prefix="mcp-gateway-forks-", ignore_cleanup_errors=True)
@@ -38,20 +38,19 @@ class ForkLauncher:
     def _accept(self) -> None:
         while True:
             connection, _ = self._listener.accept()
-            threading.Thread(target=_answer, args=(connection,), daemon=True).start()
+            threading.Thread(target=_serve, args=(connection,), daemon=True).start()
 
 
 @cache
 def fork_launcher() -> ForkLauncher:
-    """Return that of this process."""
     return ForkLauncher()
 
 
-def _answer(connection: socket.socket) -> None:
+def _serve(connection: socket.socket) -> None:
     with connection:
-        length, streams, *_ = socket.recv_fds(connection, NUMBER, 3)
-        order = os.fsdecode(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
-        folder, count, *rest = order.split("\0")
+        length, streams, *_ = socket.recv_fds(connection, INTEGER_BYTES, 3)
+        request = os.fsdecode(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
+        folder, count, *rest = request.split("\0")
         words, variables = rest[: int(count)], rest[int(count) :]
         stdin, stdout, stderr = streams
         process = subprocess.Popen(
@@ -64,17 +63,17 @@ def _answer(connection: socket.socket) -> None:
         )
         for each in streams:
             os.close(each)
-        ending = threading.Thread(target=_end, args=(process, connection), daemon=True)
-        ending.start()
+        waiter = threading.Thread(target=_send_exit_code, args=(process, connection), daemon=True)
+        waiter.start()
         with suppress(OSError):
             while number := connection.recv(1):
                 process.send_signal(number[0])
-        process.kill()  # the client is gone, or has its response
-        ending.join()
+        process.kill()  # the program has ended, or has received the exit code
+        waiter.join()
 
 
-def _end(process: "subprocess.Popen[bytes]", connection: socket.socket) -> None:
+def _send_exit_code(process: "subprocess.Popen[bytes]", connection: socket.socket) -> None:
     code = process.wait()
     with suppress(OSError):
-        connection.sendall(code.to_bytes(NUMBER, signed=True))
+        connection.sendall(code.to_bytes(INTEGER_BYTES, signed=True))
         connection.shutdown(socket.SHUT_RDWR)

@@ -1,16 +1,17 @@
 """A fork server: starts `mcp-gateway` as a fork of a process that has imported it.
 
-Imports are most of what a start costs, and the suite starts some five hundred. A command whose first word is `FORKED`
-becomes a child of the test's process as any other, with its own environment, directory and standard streams, and runs
-`python -m gateway` from its first line; only its modules are there already, and `/proc/PID/cmdline` is the server's.
-Tests of what comes before that line start `sys.executable` themselves. So does a `FORKED` with an option that only a
-real start can have.
+The suite starts about five hundred daemons and commands, and most of the start time is spent on imports. A command
+whose first word is `FORKED` becomes a child of the test process, with its own environment, directory and streams. It
+runs `python -m gateway` with all modules already imported. `/proc/PID/cmdline` is that of the server. Commands with
+options that a fork does not support are started as real processes (`REAL`). Tests of the imports use `sys.executable`.
 
-A `FORKED` differs from another command in three: in a session of its own, a terminal on standard input is the one that
-Ctrl-C is typed on; descriptors of `pass_fds` are those from 3 on, handed over with LISTEN_PID (sd_listen_fds(3)); and
-after threads, `atexit` and streams it exits at once, where an interpreter would free each object.
+A forked command differs from a real one in three ways:
 
-Why by `Popen._execute_child`: asyncio and `subprocess` both start through it, and all else of them stays as it is.
+- With `start_new_session`, a terminal on standard input becomes its controlling terminal.
+- The descriptors of `pass_fds` become 3, 4, …, and are announced with LISTEN_PID and LISTEN_FDS (sd_listen_fds(3)).
+- It exits without freeing objects, after threads, `atexit` functions and streams have ended.
+
+`Popen._execute_child` is replaced because both asyncio and `subprocess` use it.
 """
 
 import atexit
@@ -42,36 +43,34 @@ from tests.e2e.handover import FIRST, handing_over
 
 FORKED: Final = "forked mcp-gateway"
 WORKER: Final = "forked pytest worker"
-"""The interpreter of pytest-xdist's workers: `tests/worker_server.py`."""
+"""Used as the interpreter of pytest-xdist's workers. See `tests/worker_server.py`."""
 REAL: Final = (sys.executable, "-m", "gateway")
 _PROJECT: Final = Path(__file__).parents[1]
-_INTERPRETER: Final = ("PYTHON", "LC_", "LD_", "LANG", "MALLOC_", "OPENSSL_", "SSL_", "TZ")
-"""What begins like this is read by an interpreter or a library as it starts."""
-_MACHINES: Final = ("LANG", "PYTHONUNBUFFERED", "SSL_CERT_DIR", "SSL_CERT_FILE")
-"""A child without one of these variables can be a fork of a process that has it. Python uses UTF-8 in both cases, a
-fork reopens its streams, and the certificates are the machine's. Another server costs more than its few forks save."""
-_UNUSUAL: Final = ("preexec_fn", "gids")
-_MOST_PASSED: Final = 16
-_UNUSED: Final = 100
-"""Descriptors from here on are unused."""
-_ROOM: Final = {"ROOM": 16_384 * "x"}
-"""A variable in place of which a fork's own are to be seen in `/proc/PID/environ`. Each daemon reads all of these."""
+_STARTUP_PREFIXES: Final = ("PYTHON", "LC_", "LD_", "LANG", "MALLOC_", "OPENSSL_", "SSL_", "TZ")
+"""Prefixes of variables that an interpreter or a library reads when it starts."""
+_IGNORED_VARIABLES: Final = ("LANG", "PYTHONUNBUFFERED", "SSL_CERT_DIR", "SSL_CERT_FILE")
+"""Startup variables that a child without them can inherit from its server without a difference in behaviour."""
+_UNSUPPORTED_OPTIONS: Final = ("preexec_fn", "gids")
+_MAX_PASSED_DESCRIPTORS: Final = 16
+_FIRST_UNUSED_DESCRIPTOR: Final = 100
+_PADDING: Final = {"PADDING": 16_384 * "x"}
+"""Reserves the memory of `/proc/PID/environ`, which `_show_environ` overwrites with the variables of a fork."""
 _PIPES: Final = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _CLONE_PARENT: Final = 0x8000
-"""clone(2), its number for each kind of machine, and its flag."""
-_NUMBER: Final = 4
-"""Bytes of a process id, and of a length."""
+"""The system call clone(2) per architecture, and its flag."""
+_INTEGER_BYTES: Final = 4
+"""The size of process ids and lengths in messages."""
 _libc: Final = ctypes.PyDLL(None, use_errno=True)
-"""With the interpreter's own functions; calls keep its lock."""
+"""The C library and the interpreter's functions. Calls hold the interpreter lock."""
 
 
 class ForkServer:
-    """The process to fork, from the first order on; it ends with this one."""
+    """Starts the server process on the first request. The process ends with this one."""
 
     def __init__(self, environ: Mapping[str, str], *, module: str = "tests.fork_server") -> None:
         self.environ: Final = environ
-        """Environment variables that its interpreter reads."""
+        """The environment of the server process."""
         self._module: Final = module
         self._connection: socket.socket | None = None
         self._lock: Final = threading.Lock()
@@ -79,48 +78,48 @@ class ForkServer:
     def start(
         self, *, words: Sequence[str], environ: Mapping[str, str], folder: str, has_session: bool, passed: Sequence[int]
     ) -> int:
-        """Start a child of this process and return its id; the first three that it is passed are its streams."""
-        order = orjson.dumps({"words": words, "environ": environ, "folder": folder, "has_session": has_session})
+        """Start a child of this process and return its id. `passed` starts with its three standard streams."""
+        request = orjson.dumps({"words": words, "environ": environ, "folder": folder, "has_session": has_session})
         with self._lock:
-            connection = self._connection = self._connection or self._connected()
-            socket.send_fds(connection, [len(order).to_bytes(_NUMBER)], passed)
-            connection.sendall(order)
-            answer = connection.recv(_NUMBER)
-        assert answer, "the fork server has ended"
-        return int.from_bytes(answer)
+            connection = self._connection = self._connection or self._connect()
+            socket.send_fds(connection, [len(request).to_bytes(_INTEGER_BYTES)], passed)
+            connection.sendall(request)
+            response = connection.recv(_INTEGER_BYTES)
+        assert response, "the fork server has ended"
+        return int.from_bytes(response)
 
-    def _connected(self) -> socket.socket:
+    def _connect(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
                 [sys.executable, "-m", self._module, str(theirs.fileno()), *sys.argv[1:]],
                 cwd=_PROJECT,
-                env={**self.environ, **_ROOM},
+                env={**self.environ, **_PADDING},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
         atexit.register(process.wait)
-        atexit.register(ours.close)  # before, which ends it
+        atexit.register(ours.close)  # runs first, and ends the process
         return ours
 
 
 def install() -> None:
-    """Let each `Popen` of this process start what begins with `FORKED` by a fork."""
+    """Make every `Popen` of this process fork commands that start with `FORKED`."""
     original: Any = subprocess.Popen._execute_child  # type: ignore[attr-defined]
     signature = inspect.signature(original)
     common = dict(os.environ)
-    machines: dict[str, str] = {name: common[name] for name in _MACHINES if name in common}
-    servers = {_read_of(common): ForkServer(common)}
+    ignored: dict[str, str] = {name: common[name] for name in _IGNORED_VARIABLES if name in common}
+    servers = {_startup_variables(common): ForkServer(common)}
     workers = ForkServer(common, module="tests.worker_server")
     seen = set(servers)
 
-    def execute_child(popen: Any, *given: Any) -> None:
-        asked = signature.bind(popen, *given)
-        arguments = asked.arguments
+    def execute_child(popen: Any, *positional: Any) -> None:
+        bound = signature.bind(popen, *positional)
+        arguments = bound.arguments
         words = [] if isinstance(arguments["args"], str) else [os.fsdecode(word) for word in arguments["args"]]
         if words[:1] not in ([FORKED], [WORKER]):
-            original(popen, *given)
+            original(popen, *positional)
             return
         streams = [
             number if arguments[name] == -1 else arguments[name]
@@ -128,18 +127,20 @@ def install() -> None:
         ]
         environ = dict(os.environ if arguments["env"] is None else arguments["env"])
         passed = list(arguments["pass_fds"])
-        is_unusual = any(arguments[name] for name in _UNUSUAL) or len(passed) > _MOST_PASSED
-        read = _read_of(machines | environ)
-        if not is_unusual and read in seen and read not in servers:  # a server is made for what comes again
-            servers[read] = ForkServer({**{name: common[name] for name in common if not _is_read(name)}, **dict(read)})
-        if is_unusual or read not in servers:
-            seen.add(read)
+        has_unsupported = any(arguments[name] for name in _UNSUPPORTED_OPTIONS)
+        is_real = has_unsupported or len(passed) > _MAX_PASSED_DESCRIPTORS
+        key = _startup_variables(ignored | environ)
+        if not is_real and key in seen and key not in servers:  # a server only pays off at the second use
+            others = {name: value for name, value in common.items() if not name.startswith(_STARTUP_PREFIXES)}
+            servers[key] = ForkServer({**others, **dict(key)})
+        if is_real or key not in servers:
+            seen.add(key)
             real = handing_over(passed, *REAL, *words[1:]) if passed else (*REAL, *words[1:])
             arguments.update(args=list(real), executable=real[0])
-            original(*asked.args)
+            original(*bound.args)
             return
         folder = os.fspath(arguments["cwd"] or Path.cwd())
-        popen.pid = (servers[read] if words[0] == FORKED else workers).start(
+        popen.pid = (servers[key] if words[0] == FORKED else workers).start(
             words=words[1:],
             environ=environ,
             folder=folder,
@@ -152,37 +153,31 @@ def install() -> None:
     subprocess.Popen._execute_child = execute_child  # type: ignore[attr-defined]
 
 
-def _read_of(environ: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-    """Return the variables that an interpreter has read once it runs."""
-    return frozenset((name, value) for name, value in environ.items() if _is_read(name))
-
-
-def _is_read(name: str) -> bool:
-    return name.startswith(_INTERPRETER)
+def _startup_variables(environ: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in environ.items() if name.startswith(_STARTUP_PREFIXES))
 
 
 def serve(connection: socket.socket) -> None:
-    """Fork for each order; return in a child that is ready to run, and exit with the connection."""
+    """Fork for each request. Returns only in the children, and exits when the connection is closed."""
     while True:
-        length, passed, *_ = socket.recv_fds(connection, _NUMBER, FIRST + _MOST_PASSED)
+        length, passed, *_ = socket.recv_fds(connection, _INTEGER_BYTES, FIRST + _MAX_PASSED_DESCRIPTORS)
         if not length:
             sys.exit()
-        order = orjson.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
+        request = orjson.loads(connection.recv(int.from_bytes(length), socket.MSG_WAITALL))
         pid = _fork_sibling()
         if pid == 0:
             connection.close()
-            _take_on(order, passed)
+            _set_up(request, passed)
             return
         for each in passed:
             os.close(each)
-        connection.sendall(pid.to_bytes(_NUMBER))
+        connection.sendall(pid.to_bytes(_INTEGER_BYTES))
 
 
 def _fork_sibling() -> int:
-    """Fork a child of this process's parent; return its id, and 0 in it.
+    """Fork a child of this process's parent, which waits for the child. Return its id, or 0 in the child.
 
-    Like `os.fork`, with a flag that it does not support. The requester waits for the child, and a second fork, which
-    would make it an orphan, costs as much as the rest of a start.
+    `os.fork` does not support the flag CLONE_PARENT. A double fork would be slower, and would make the child an orphan.
     """
     _libc.PyOS_BeforeFork()
     call = (_CLONE[os.uname().machine], _CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
@@ -197,31 +192,31 @@ def _fork_sibling() -> int:
     return child
 
 
-def _take_on(order: Any, passed: Sequence[int]) -> None:
-    """Become the requested process, as far as `execve` would do it."""
-    for number, source in enumerate([_moved_away(each) for each in passed]):
+def _set_up(request: Any, passed: Sequence[int]) -> None:
+    """Set streams, environment, directory and arguments of the forked process, as `execve` would."""
+    for number, source in enumerate([_move_descriptor(each) for each in passed]):
         os.dup2(source, number)
         os.close(source)
-    if order["has_session"]:
+    if request["has_session"]:
         os.setsid()
         if os.isatty(0):
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    for name in ("stdin", "stdout", "stderr"):  # which remember whether they can seek
-        setattr(sys, name, _reopened(getattr(sys, name)))
+    for name in ("stdin", "stdout", "stderr"):  # stream objects remember whether they can seek
+        setattr(sys, name, _reopen(getattr(sys, name)))
         setattr(sys, f"__{name}__", getattr(sys, name))
     os.environ.clear()
-    os.environ.update(order["environ"])
+    os.environ.update(request["environ"])
     if handed_over := len(passed) - FIRST:
         os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(handed_over)}
     _show_environ()
-    os.chdir(order["folder"])
-    sys.path[0] = order["folder"]
-    sys.argv[1:] = order["words"]
+    os.chdir(request["folder"])
+    sys.path[0] = request["folder"]
+    sys.argv[1:] = request["words"]
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _show_environ() -> None:
-    """Let `/proc/PID/environ`, which is what a process was started with, show the variables that there are now."""
+    """Overwrite `/proc/PID/environ`, which shows the initial environment, with the current variables."""
     if not Path("/proc/self/stat").exists():
         return
     begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[47:49])  # proc(5): env_start
@@ -229,35 +224,31 @@ def _show_environ() -> None:
     ctypes.memmove(begin, shown.ljust(end - begin, b"\0"), end - begin)
 
 
-def _moved_away(descriptor: int) -> int:
-    """Move the descriptor out of the way."""
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _UNUSED)
+def _move_descriptor(descriptor: int) -> int:
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD, _FIRST_UNUSED_DESCRIPTOR)
     os.close(descriptor)
     return moved
 
 
-def _reopened(stream: TextIO) -> TextIO:
+def _reopen(stream: TextIO) -> TextIO:
     buffer = os.fdopen(stream.fileno(), "rb" if stream is sys.stdin else "wb", closefd=False)
     by_lines = stream is sys.stderr or buffer.isatty()
     return TextIOWrapper(buffer, stream.encoding, stream.errors, line_buffering=by_lines)
 
 
 def end(code: int) -> None:
-    """Exit as the interpreter does, but leave the memory to the system: to free an object copies its page first.
-
-    That took 80 ms of processor time, five times what else `--version` takes.
-    """
+    """Exit without freeing objects, which would copy their shared pages (80 ms of CPU time)."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     gc.collect()
-    with suppress(OSError):  # which is the interpreter's to report
+    with suppress(OSError):  # the interpreter reports the error at its exit
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 
 
 def _own_modules() -> Iterator[str]:
-    """Yield the names of the project's modules, including modules that a start imports because of files it reads."""
+    """Yield the names of all modules of the project, including those that only some configurations need."""
     for each in walk_packages(gateway.__path__, "gateway."):
         if not each.name.endswith("__main__"):
             yield each.name
@@ -278,14 +269,14 @@ if __name__ == "__main__":
     for module in ("jsonschema", *_own_modules()):
         import_module(module)
     for model in _models(Model):
-        model.model_rebuild()  # what pydantic defers until the first value is validated
+        model.model_rebuild()  # pydantic would do this at the first validation
     for section in Document.model_fields:
-        section_uses(section)  # derived from them when the first file has it
-    # Fills the caches of the first command (metaschema, abstract classes, patterns, bytecode): a fifth of each start.
+        section_uses(section)  # computed and cached at the first use of a section
+    # Fill caches (metaschemas, abstract classes, patterns, bytecode), which saves a fifth of each start.
     with redirect_stderr(StringIO()):
         assert not cli.main(["validate", str(_PROJECT / "config/examples/tested-tools.yaml")])
-    gc.freeze()  # else the collection at each child's exit would copy every page
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which is for who runs the tests
+    gc.freeze()  # otherwise, garbage collection at the exit of each child would copy all pages
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that runs the tests
     serve(socket.socket(fileno=int(sys.argv[1])))
     try:
         runpy.run_module("gateway", run_name="__main__", alter_sys=True)

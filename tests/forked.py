@@ -1,24 +1,24 @@
-"""The script behind the `mcp-gateway` of `tests/fork_launcher.py`: run in its place, it passes on and waits."""
+"""The `mcp-gateway` program of `tests/fork_launcher.py`."""
 
 import os
 import signal
 import socket
 import sys
 
-NUMBER = 4
-"""Bytes of a length, and of an exit code."""
+INTEGER_BYTES = 4
+"""The size of lengths and exit codes in messages."""
 
 
 def _launch(address: str, *words: str) -> int:
     variables = [f"{name}={value}" for name, value in os.environ.items()]
-    order = os.fsencode("\0".join([os.getcwd(), str(len(words)), *words, *variables]))  # noqa: PTH109 - starts sooner
+    request = os.fsencode("\0".join([os.getcwd(), str(len(words)), *words, *variables]))  # noqa: PTH109 - avoids importing pathlib
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(address)
-        socket.send_fds(connection, [len(order).to_bytes(NUMBER)], [0, 1, 2])
-        connection.sendall(order)
-        for passed_on in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(passed_on, lambda number, _: connection.send(bytes([number])))
-        return int.from_bytes(connection.recv(NUMBER), signed=True)
+        socket.send_fds(connection, [len(request).to_bytes(INTEGER_BYTES)], [0, 1, 2])
+        connection.sendall(request)
+        for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signal_number, lambda number, _: connection.send(bytes([number])))
+        return int.from_bytes(connection.recv(INTEGER_BYTES), signed=True)
 
 
 if __name__ == "__main__":

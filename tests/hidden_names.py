@@ -1,13 +1,13 @@
-"""Removes the names that Python's modules have on Linux but not on macOS, before anything uses them.
+"""Removes names that Python's modules have on Linux but not on macOS.
 
-The portable part of `.ci/run` runs this file at each start of an interpreter, and hides /proc.
+The part `portable` of `.ci/run` runs this file whenever an interpreter starts. It also hides /proc.
 """
 
 from importlib import import_module
 from typing import Final
 
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
-    "select": ("epoll",),  # first, because `socket` imports `selectors`
+    "select": ("epoll",),  # first, because importing `socket` imports `selectors`
     "fcntl": ("F_ADD_SEALS", "F_GETPIPE_SZ", "F_GET_SEALS", "F_NOTIFY", "F_OFD_SETLK", "F_SETPIPE_SZ"),
     "os": (
         *("O_DIRECT", "O_LARGEFILE", "O_NOATIME", "O_PATH", "O_RSYNC", "O_TMPFILE", "P_PIDFD"),

@@ -1,4 +1,4 @@
-"""An aiohttp application that listens on loopback: what backends, collectors and issuers are in tests."""
+"""An aiohttp application on loopback, used for backends, collectors and issuers in tests."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from aiohttp import web
 async def listening(
     application: web.Application, *, port: int = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Serve it, and say on which port. Handlers of clients that leave are cancelled."""
+    """Serve an application, and yield its port. Handlers are cancelled when their client disconnects."""
     runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1)
     await runner.setup()
     try:

@@ -1,4 +1,4 @@
-"""A MariaDB server for tests: Debian's, run by an unprivileged user, on a socket in a temporary directory."""
+"""A MariaDB server for tests, from Debian's package, on a socket in a temporary directory."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.programs import do_without, need
+from tests.programs import need, skip_or_fail
 
 _USER: Final = "tester"
 _PASSWORD: Final = "pa%ss:word"
@@ -34,7 +34,7 @@ class Mariadb:
 
     @property
     def certificate(self) -> Path:
-        """The server's certificate, which is signed with its own key."""
+        """The self-signed certificate of the server."""
         return self.directory / "certificate.pem"
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class Mariadb:
         raise AssertionError((self.directory / "log").read_text())
 
     def stop(self) -> None:
-        """End the server with all connections."""
+        """Kill the server, which closes all connections."""
         if self.process is not None:
             self.process.kill()
             self.process.wait(timeout=60)
@@ -77,7 +77,7 @@ class Mariadb:
 
     async def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements on a new connection, and return the rows of the last one."""
-        import asyncmy  # noqa: PLC0415 - of an extra
+        import asyncmy  # noqa: PLC0415 - an optional dependency
 
         rows: list[tuple[Any, ...]] = []
         connection = await asyncmy.connect(
@@ -101,11 +101,11 @@ class Mariadb:
 
 @contextmanager
 def running_mariadb() -> Iterator[Mariadb]:
-    """A new server, which is gone at the end."""
+    """Run a new server, and remove its files at the end."""
     installer = shutil.which("mariadb-install-db")
     if installer is None:
-        do_without("needs Debian's package mariadb-server")
-    directory = Path(tempfile.mkdtemp(prefix="mariadb-", dir="/tmp"))  # a socket's path is short
+        skip_or_fail("needs Debian's package mariadb-server")
+    directory = Path(tempfile.mkdtemp(prefix="mariadb-", dir="/tmp"))  # socket paths have a short length limit
     server = Mariadb(directory)
     try:
         if (user := _unprivileged()) is not None:
@@ -146,5 +146,5 @@ def running_mariadb() -> Iterator[Mariadb]:
 
 
 def _unprivileged() -> str | None:
-    """The user to run as: the server refuses to run as root."""
+    """Return the user to run the server as, because it refuses to run as root."""
     return "nobody" if os.geteuid() == 0 else None

@@ -1,10 +1,9 @@
-"""Hosts of a network of a test's own: a network namespace each, on a bridge on which this process is a host, too.
+"""A private network of hosts, each in a network namespace. This process is also a host of the network.
 
-A host that is cut off answers nothing, and refuses nothing: that is what its peers see when a cable is pulled, and
-which a killed process does not show to its peers.
+A disconnected host neither answers nor refuses connections, unlike a host whose process was killed.
 
-Why the bridge is in a namespace as well: a browser on this machine, as the tests of the console's page have one, gives
-up all its requests (net::ERR_NETWORK_CHANGED) when an address of its network namespace changes.
+The bridge is in a separate namespace, because browsers abort all requests (net::ERR_NETWORK_CHANGED) when an address
+of their network namespace changes. Tests of the console run a browser on this machine.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.programs import do_without, need
+from tests.programs import need, skip_or_fail
 
 _BRIDGE: Final = "bridge"
 _SUBNET: Final = "10.192.0.{}"
@@ -32,44 +31,44 @@ class Host:
 
     name: str
     address: str
-    cable: str
-    """The end of its link that is plugged into the bridge."""
+    link: str
+    """The end of the host's link that is connected to the bridge."""
 
     @property
     def launcher(self) -> Sequence[str]:
-        """What starts a program there, by `exec`: the process is the program's."""
+        """The start of a command that runs a program on the host, in the same process."""
         return (need("ip"), "netns", "exec", self.name)
 
     async def set(self, name: str, value: str) -> None:
-        """Set a parameter of its system (sysctl(8))."""
+        """Set a kernel parameter (sysctl(8))."""
         await _ip("netns", "exec", self.name, "sh", "-c", f"echo {value} > /proc/sys/{name.replace('.', '/')}")
 
-    async def cut_off(self) -> None:
-        await _ip("link", "set", self.cable, "down")
+    async def disconnect(self) -> None:
+        await _ip("link", "set", self.link, "down")
 
-    async def join(self) -> None:
-        await _ip("link", "set", self.cable, "up")
+    async def reconnect(self) -> None:
+        await _ip("link", "set", self.link, "up")
 
 
 @asynccontextmanager
 async def network(count: int) -> AsyncIterator[list[Host]]:
-    """Run this many hosts and this process on a separate network, which cannot reach any other network."""
+    """Connect this many hosts and this process by a network without access to other networks."""
     if os.geteuid() != 0:
-        do_without("needs network namespaces, and so to be root")
-    mark = f"mg{secrets.token_hex(3)}"
+        skip_or_fail("needs network namespaces, which require root")
+    prefix = f"mg{secrets.token_hex(3)}"
     async with AsyncExitStack() as stack:
-        await _add(stack, ("netns", "add", mark), ("netns", "del", mark))
-        stack.enter_context(_entered(mark))
+        await _add(stack, ("netns", "add", prefix), ("netns", "del", prefix))
+        stack.enter_context(_entered(prefix))
         await _ip("link", "set", "lo", "up")
         await _ip("link", "add", _BRIDGE, "type", "bridge")
         await _ip("addr", "add", f"{_SUBNET.format(1)}/{_PREFIX_LENGTH}", "dev", _BRIDGE)
         await _ip("link", "set", _BRIDGE, "up")
-        yield [await _host(stack, f"{mark}n{number}", number) for number in range(count)]
+        yield [await _host(stack, f"{prefix}n{number}", number) for number in range(count)]
 
 
 @contextmanager
 def _entered(namespace: str) -> Iterator[None]:
-    """Be in a network namespace: this thread, and what it starts."""
+    """Run this thread and the processes that it starts in a network namespace."""
     with _NAMESPACE.open() as before:
         with Path("/run/netns", namespace).open() as file:
             _enter(file.fileno())
@@ -85,10 +84,10 @@ def _enter(descriptor: int) -> None:
 
 
 async def _host(stack: AsyncExitStack, name: str, number: int) -> Host:
-    host = Host(name=name, address=_SUBNET.format(number + 2), cable=f"cable{number}")
+    host = Host(name=name, address=_SUBNET.format(number + 2), link=f"link{number}")
     await _add(stack, ("netns", "add", host.name), ("netns", "del", host.name))
-    await _ip("link", "add", host.cable, "type", "veth", "peer", "name", "eth0", "netns", host.name)
-    await _ip("link", "set", host.cable, "master", _BRIDGE, "up")
+    await _ip("link", "add", host.link, "type", "veth", "peer", "name", "eth0", "netns", host.name)
+    await _ip("link", "set", host.link, "master", _BRIDGE, "up")
     await _ip("-n", host.name, "addr", "add", f"{host.address}/{_PREFIX_LENGTH}", "dev", "eth0")
     for device in ("lo", "eth0"):
         await _ip("-n", host.name, "link", "set", device, "up")
@@ -105,6 +104,6 @@ async def _ip(*words: str) -> str:
     process = await asyncio.create_subprocess_exec(need("ip"), *words, stdout=pipe, stderr=pipe)
     out, errors = await process.communicate()
     if process.returncode != 0 and words[:2] in {("link", "add"), ("netns", "add")}:
-        do_without(f"needs network namespaces: {errors.decode().strip()}")
+        skip_or_fail(f"needs network namespaces: {errors.decode().strip()}")
     assert process.returncode == 0, (words, errors.decode())
     return out.decode()

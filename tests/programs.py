@@ -1,4 +1,4 @@
-"""Programs that tests need: without them a test is skipped, with the reason, and fails in CI, which installs them."""
+"""Programs that tests need. Without them, a test is skipped, or fails in CI."""
 
 import os
 import shutil
@@ -14,12 +14,12 @@ from gateway.executors.shell.sandbox import compile_sandbox
 from tests.executors.recording import OneFile
 
 IS_PORTABLE: Final = os.environ.get("MCP_GATEWAY_TEST_PORTABLE") == "true"
-"""Whether this run hides facilities of Linux."""
+"""Whether names and files that only exist on Linux are hidden (`.ci/run`, part `portable`)."""
 linux_only: Final = pytest.mark.skipif(IS_PORTABLE, reason="uses a facility of Linux that this run hides")
 
 
 def is_running(pid: int) -> bool:
-    """Return whether a process runs. Zombies do not, if /proc shows them."""
+    """Return whether a process exists and, if there is /proc, is not a zombie."""
     try:
         os.kill(pid, 0)
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
@@ -30,26 +30,26 @@ def is_running(pid: int) -> bool:
 
 
 def need(program: str) -> str:
-    """The path of a program."""
+    """Return the path of a program."""
     path = shutil.which(program, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
-    return path or do_without(f"needs the program {program}")
+    return path or skip_or_fail(f"needs the program {program}")
 
 
 def need_named_by(variable: str, *, what: str) -> str:
-    """Return the path of a program that Debian does not package and that an environment variable names."""
-    return os.environ.get(variable) or do_without(f"{variable} does not name {what} (CONTRIBUTING.md)")
+    """Return the path in an environment variable, for programs that Debian does not package."""
+    return os.environ.get(variable) or skip_or_fail(f"{variable} does not name {what} (CONTRIBUTING.md)")
 
 
 @cache
 def need_sandboxes() -> None:
-    """Bubblewrap, on a machine that lets it work."""
+    """Skip the test, or fail it in CI, if sandboxes do not work on this machine."""
     problems = Problems(OneFile(Path("/")))
     compile_sandbox(Sandbox(), cwd=None, env=(), problems=problems)
     for problem in problems:
-        do_without(problem.message)
+        skip_or_fail(problem.message)
 
 
-def do_without(reason: str) -> NoReturn:
+def skip_or_fail(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

@@ -1,6 +1,6 @@
-"""Counts phrases that a native reader stumbles over: `python -m tests.prose [--list N] PATH...`.
+"""Counts phrases that are unusual in technical English: `python -m tests.prose [--list N] PATH...`.
 
-A hit is a place to look at, not an error. Held per 1,000 words by `tests/docs/test_prose.py`.
+A match is a place to review, not necessarily an error. `tests/docs/test_prose.py` limits the number per 1,000 words.
 """
 
 import argparse
@@ -49,7 +49,7 @@ class Kind(StrEnum):
 
 
 Text = tuple[Kind, int, str]
-"""Its kind, line and words."""
+"""The kind, the line and the text."""
 
 
 def texts_of(path: Path) -> Iterator[Text]:
@@ -90,7 +90,7 @@ def files_in(paths: Iterable[Path]) -> list[Path]:
 
 
 class Count:
-    """Words, and the places of odd phrases, in some files."""
+    """The number of words and the places of odd phrases in some files."""
 
     def __init__(self, paths: Iterable[Path], kinds: Iterable[Kind] = Kind) -> None:
         self.words = 0

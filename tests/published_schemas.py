@@ -1,9 +1,9 @@
-"""What registries and clients demand of `server.json` and of a server card, as JSON Schemas.
+"""JSON Schemas of `server.json` and of server cards.
 
-The constraints are those of the published schemas, written down without their prose:
+They contain the constraints of the published schemas without the descriptions:
 https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json, and `schema.json` of
 https://github.com/modelcontextprotocol/experimental-ext-server-card (July 2026, SHA-256 2c772b51edb3…c9ac03bf042).
-They are stricter in one thing: a member that the schemas do not know is refused, for it would be misspelt.
+Unlike the published schemas, they forbid unknown members, which are probably misspelt.
 """
 
 from typing import Any, Final
@@ -16,11 +16,11 @@ URI: Final = {"type": "string", "format": "uri", "pattern": r"^[a-z][a-z0-9+.-]*
 SHORT: Final = {"type": "string", "minLength": 1, "maxLength": 100}
 
 
-def an_object(required: list[str], **properties: object) -> dict[str, Any]:
+def object_schema(required: list[str], **properties: object) -> dict[str, Any]:
     return {"type": "object", "required": required, "properties": properties, "additionalProperties": False}
 
 
-def a_list(items: object) -> dict[str, Any]:
+def list_schema(items: object) -> dict[str, Any]:
     return {"type": "array", "items": items}
 
 
@@ -32,19 +32,21 @@ INPUT: Final[dict[str, Any]] = {
     "default": TEXT,
     "placeholder": TEXT,
     "value": TEXT,
-    "choices": a_list(TEXT),
+    "choices": list_schema(TEXT),
 }
-VARIABLES: Final = {"type": "object", "additionalProperties": an_object([], **INPUT)}
-KEY_VALUE: Final = an_object(["name"], name=TEXT, variables=VARIABLES, **INPUT)
+VARIABLES: Final = {"type": "object", "additionalProperties": object_schema([], **INPUT)}
+KEY_VALUE: Final = object_schema(["name"], name=TEXT, variables=VARIABLES, **INPUT)
 POSITIONAL: Final = {
-    **an_object(["type"], type={"const": "positional"}, valueHint=TEXT, isRepeated=FLAG, variables=VARIABLES, **INPUT),
+    **object_schema(
+        ["type"], type={"const": "positional"}, valueHint=TEXT, isRepeated=FLAG, variables=VARIABLES, **INPUT
+    ),
     "anyOf": [{"required": ["valueHint"]}, {"required": ["value"]}],
 }
-NAMED: Final = an_object(
+NAMED: Final = object_schema(
     ["type", "name"], type={"const": "named"}, name=TEXT, isRepeated=FLAG, variables=VARIABLES, **INPUT
 )
-ARGUMENTS: Final = a_list({"anyOf": [POSITIONAL, NAMED]})
-PACKAGE: Final = an_object(
+ARGUMENTS: Final = list_schema({"anyOf": [POSITIONAL, NAMED]})
+PACKAGE: Final = object_schema(
     ["registryType", "identifier", "transport"],
     registryType=TEXT,
     registryBaseUrl=URI,
@@ -54,28 +56,28 @@ PACKAGE: Final = an_object(
     runtimeHint=TEXT,
     runtimeArguments=ARGUMENTS,
     packageArguments=ARGUMENTS,
-    environmentVariables=a_list(KEY_VALUE),
-    transport=an_object(["type"], type={"const": "stdio"}),
+    environmentVariables=list_schema(KEY_VALUE),
+    transport=object_schema(["type"], type={"const": "stdio"}),
 )
 
 
 def remote(**more: object) -> dict[str, Any]:
-    return an_object(
+    return object_schema(
         ["type", "url"],
         type={"enum": ["streamable-http", "sse"]},
         url={"type": "string", "pattern": r"^https?://[^\s]+$"},
-        headers=a_list(KEY_VALUE),
+        headers=list_schema(KEY_VALUE),
         variables=VARIABLES,
         **more,
     )
 
 
 def icon(**src: object) -> dict[str, Any]:
-    return an_object(
+    return object_schema(
         ["src"],
         src={**URI, **src},
         mimeType={"enum": ["image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"]} if src else TEXT,
-        sizes=a_list({"type": "string", "pattern": r"^(\d+x\d+|any)$"}),
+        sizes=list_schema({"type": "string", "pattern": r"^(\d+x\d+|any)$"}),
         theme={"enum": ["light", "dark"]},
     )
 
@@ -86,25 +88,25 @@ ABOUT: Final[dict[str, Any]] = {
     "description": SHORT,
     "title": SHORT,
     "websiteUrl": URI,
-    "repository": an_object(["url", "source"], url=URI, source=TEXT, subfolder=TEXT, id=TEXT),
+    "repository": object_schema(["url", "source"], url=URI, source=TEXT, subfolder=TEXT, id=TEXT),
 }
-SERVER_JSON: Final = an_object(
+SERVER_JSON: Final = object_schema(
     ["$schema", "name", "description", "version"],
     **{"$schema": {"const": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"}},
     **ABOUT,
-    icons=a_list(icon(maxLength=255)),
-    remotes=a_list(remote()),
-    packages=a_list(PACKAGE),
+    icons=list_schema(icon(maxLength=255)),
+    remotes=list_schema(remote()),
+    packages=list_schema(PACKAGE),
 )
-SERVER_CARD: Final = an_object(
+SERVER_CARD: Final = object_schema(
     ["$schema", "name", "version", "description"],
     **{"$schema": {"const": "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"}},
     **ABOUT,
-    icons=a_list(icon()),
-    remotes=a_list(remote(supportedProtocolVersions=a_list(TEXT))),
+    icons=list_schema(icon()),
+    remotes=list_schema(remote(supportedProtocolVersions=list_schema(TEXT))),
 )
 
 
 def check(document: object, schema: dict[str, Any]) -> None:
-    """Raise an error that names the first member that does not fit."""
+    """Raise an error that names the first invalid member."""
     Draft202012Validator(schema, format_checker=FormatChecker()).validate(document)

@@ -1,4 +1,4 @@
-"""Real redis-servers, started by a test on free ports, each with its files in a separate directory."""
+"""Redis servers for tests, on free ports, each with a separate directory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,12 +15,12 @@ from tests.programs import need
 SECONDS: Final = 30
 SLOTS: Final = 16384
 SERVICE: Final = "mymaster"
-"""The name by which Sentinels know the master."""
+"""The name of the master for Sentinels."""
 
 
 @dataclass(kw_only=True)
 class RedisServer:
-    """One that runs, or has been stopped."""
+    """A running or stopped server."""
 
     folder: Path
     port: int
@@ -37,7 +37,7 @@ class RedisServer:
 
     @property
     def client(self) -> "redis.Redis":
-        """A client for a look at what is stored."""
+        """A client for inspecting the stored data."""
         if not self._clients:
             self._clients.append(redis.Redis(host=self.address, port=self.port, password=self.password or None))
         return self._clients[0]
@@ -49,11 +49,11 @@ class RedisServer:
                 *(*self.launcher, program, *self.arguments), cwd=self.folder, stdout=log, stderr=log
             )
         async with asyncio.timeout(SECONDS):
-            while not await self._answers():
+            while not await self._responds():
                 assert self.process.returncode is None, (self.folder / "log").read_text()
 
     async def stop(self) -> None:
-        """As hard as a machine that loses its power."""
+        """Kill the server, as a power failure would."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
@@ -63,7 +63,7 @@ class RedisServer:
             await client.aclose()
         await self.stop()
 
-    async def _answers(self) -> bool:
+    async def _responds(self) -> bool:
         try:
             reader, writer = await asyncio.open_connection(self.address, self.port)
         except ConnectionRefusedError:
@@ -82,7 +82,7 @@ class RedisServer:
 async def redis_server(
     folder: Path, *options: str, password: str = "", address: str = "127.0.0.1", launcher: Sequence[str] = ()
 ) -> AsyncIterator[RedisServer]:
-    """A server; `launcher` is a program that starts it, on another host perhaps, whose address is given then."""
+    """Run a server. `launcher` is the start of its command, for example to run it on another host."""
     if password:
         options = (*options, "--requirepass", password)
     port = free_port()
@@ -101,7 +101,7 @@ async def redis_server(
 
 @asynccontextmanager
 async def redis_cluster(folder: Path, *, count: int = 3) -> AsyncIterator[list[RedisServer]]:
-    """A Cluster whose nodes have the slots in equal parts."""
+    """Run a cluster whose nodes have equal shares of the slots."""
     async with AsyncExitStack() as stack:
         buses = [free_port() for _ in range(count)]
         nodes = [
@@ -124,7 +124,7 @@ async def redis_cluster(folder: Path, *, count: int = 3) -> AsyncIterator[list[R
 
 @dataclass(frozen=True, kw_only=True)
 class Sentinels:
-    """Three Sentinels, and the two servers that they watch."""
+    """Three Sentinels and the two servers that they monitor."""
 
     servers: Sequence[RedisServer]
     sentinels: Sequence[RedisServer]
@@ -135,14 +135,14 @@ class Sentinels:
         return f"redis+sentinel://{hosts}/{SERVICE}/0"
 
     async def master(self) -> RedisServer:
-        """The server that the Sentinels take for the master now."""
+        """Return the current master according to the Sentinels."""
         _, port = await self.sentinels[0].client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)  # type: ignore[no-untyped-call]
         return next(each for each in self.servers if each.port == int(port))
 
 
 @asynccontextmanager
 async def redis_sentinels(folder: Path) -> AsyncIterator[Sentinels]:
-    """A master and a copy of it, and three Sentinels who all see both."""
+    """Run a master, a replica, and three Sentinels that have found both servers."""
     async with AsyncExitStack() as stack:
         master = await stack.enter_async_context(redis_server(folder / "master", "--appendonly", "yes"))
         replica = await stack.enter_async_context(

@@ -1,4 +1,4 @@
-"""Replicas as operators run them: daemons over one Redis, behind an nginx that asks each in turn."""
+"""Daemons that share state through Redis, behind an nginx that uses them in turn."""
 
 import asyncio
 import tempfile
@@ -15,15 +15,15 @@ from tests.interop.nginx import Nginx, nginx
 from tests.ports import free_port
 from tests.redis_server import RedisServer, redis_server
 
-KEY: Final = "a key that all replicas have"
+KEY: Final = "a key that all replicas share"
 START_SECONDS: Final = 90
-"""For three that start at once with all imports, on a busy machine."""
+"""Long enough for three daemons that start at once with all imports, on a busy machine."""
 NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(kw_only=True)
 class Replica:
-    """One that serves, or has been killed."""
+    """A running or killed daemon."""
 
     config: Path
     address: str
@@ -36,12 +36,12 @@ class Replica:
 
     @property
     def daemon(self) -> Daemon:
-        assert self._daemon is not None, "it has been killed"
+        assert self._daemon is not None, "the replica was killed"
         return self._daemon
 
     @property
     def url(self) -> str:
-        """The replica's own, without a path."""
+        """The URL of this replica, without a path."""
         return f"http://{self.address}"
 
     async def start(self) -> None:
@@ -55,17 +55,16 @@ class Replica:
             )
         )
         listening = await self._daemon.event("listening", within=START_SECONDS)
-        self.address = urlsplit(listening["url"]).netloc  # a port that was left open is the same from now on
+        self.address = urlsplit(listening["url"]).netloc  # keeps a port that the system assigned
 
     async def kill(self) -> None:
-        """End it with SIGKILL, if it runs."""
         self._daemon = None
         await self._running.aclose()
 
 
 @dataclass(kw_only=True)
 class Replicas:
-    """All of them, their store and their proxy."""
+    """All replicas, their store and their proxy."""
 
     redis: RedisServer
     proxy: Nginx
@@ -79,10 +78,10 @@ async def replicas(
     count: int = 3,
     watch: bool = False,
     environment: Mapping[str, str] = NO_OPTIONS,
-    of_the_first: Sequence[str] = (),
+    first_flags: Sequence[str] = (),
     redis_options: Sequence[str] = (),
 ) -> AsyncIterator[Replicas]:
-    """Serve a file with several daemons on loopback ports. Only the first daemon gets the flags `of_the_first`."""
+    """Serve a file with several daemons. Only the first daemon gets `first_flags`."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-gateway-replicas-")))
         redis = await stack.enter_async_context(redis_server(folder / "redis", *redis_options))
@@ -90,7 +89,7 @@ async def replicas(
             Replica(
                 config=config,
                 address=f"127.0.0.1:{free_port()}",
-                flags=(*flags, *(() if number else of_the_first)),
+                flags=(*flags, *(() if number else first_flags)),
                 environment={**environment, "MCP_GATEWAY_STORE": redis.url, "MCP_GATEWAY_SECRET_KEY": KEY},
                 watch=watch,
             )
@@ -99,13 +98,13 @@ async def replicas(
         for each in made:
             stack.push_async_callback(each.kill)
         await asyncio.gather(*(each.start() for each in made))
-        proxy = await stack.enter_async_context(in_turn(folder / "nginx", [each.address for each in made]))
+        proxy = await stack.enter_async_context(nginx_in_turn(folder / "nginx", [each.address for each in made]))
         yield Replicas(redis=redis, proxy=proxy, all=made)
 
 
 @asynccontextmanager
-async def in_turn(folder: Path, addresses: Sequence[str], **options: Any) -> AsyncIterator[Nginx]:
-    """The shipped nginx file for these replicas, used in turn. `options` are those of `nginx`."""
+async def nginx_in_turn(folder: Path, addresses: Sequence[str], **options: Any) -> AsyncIterator[Nginx]:
+    """Run nginx with the shipped file, in front of these addresses. `options` are passed to `nginx`."""
     folder.mkdir()
     async with nginx(folder, daemon=" fail_timeout=2s; server ".join(addresses), **options) as proxy:
         yield proxy

@@ -1,8 +1,8 @@
-"""The specification's requirements for a server. Each has an ID, the page that defines it, and a summary in our words.
+"""The requirements of the specification for servers: an ID, the page that defines it, and a summary.
 
-A test names with `requirement` what it proves; `test_requirements.py` holds both sides to each other. Without another
-date a page is the newest that has the rule: 2026-07-28, or for the legacy era 2025-11-25. "decision" marks what the
-specification leaves open.
+Tests name the requirements that they verify with `requirement`, and `test_requirements.py` checks that none is missing.
+Pages without a date are those of the newest revision with the rule: 2026-07-28, or 2025-11-25 for the legacy era.
+"decision" marks behaviour that the specification does not define.
 """
 
 from collections.abc import Mapping

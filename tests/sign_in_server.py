@@ -1,6 +1,6 @@
 """An authorization server on authlib, with a protected API and MCP server.
 
-It has codes with PKCE, registration (RFC 7591), rotating refresh tokens, revocation (RFC 7009), assertions of clients
+It supports codes with PKCE, registration (RFC 7591), rotating refresh tokens, revocation (RFC 7009), client assertions
 (RFC 7523) and `iss` in responses (RFC 9207).
 """
 
@@ -66,7 +66,7 @@ class Client:
 
 @dataclass(frozen=True, kw_only=True)
 class Grant:
-    """What an authorization code or a refresh token stands for."""
+    """The grant behind an authorization code or a refresh token."""
 
     value: str
     client_id: str
@@ -270,12 +270,12 @@ class _Issuer(IssuerParameter):  # type: ignore[misc]
 
 @dataclass(kw_only=True)
 class Provider:
-    """One issuer. The person in `user` approves every authorization request."""
+    """An issuer at which `user` approves every authorization request."""
 
     issuer: str = ""
     user: str = "ann"
     named: str | None = None
-    """The authorization server that the services name, if it is another one."""
+    """The authorization server in the metadata of the services, if it is a different one."""
     lifetime: int | None = 3600
     metadata: dict[str, Any] = field(default_factory=dict)
     response: dict[str, str] = field(default_factory=dict)

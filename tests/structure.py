@@ -1,6 +1,6 @@
-"""Measures of the structure of `gateway/`, each as a list of places: `python -m tests.structure` prints them.
+"""Measures the structure of `gateway/`. Each measure is a list of places. `python -m tests.structure` prints counts.
 
-Everything is read from the syntax trees. Only libraries are imported, for the private names of their classes.
+The measures use syntax trees. Libraries are imported to find the private names of their classes.
 """
 
 import ast
@@ -36,7 +36,7 @@ MODULES: Final = {module_name(path): path for path in FILES}
 
 
 def imported_modules(path: Path) -> Iterator[tuple[str, int]]:
-    """Modules of `gateway` that a file imports, wherever in the file, with the lines."""
+    """Yield the modules of `gateway` that a file imports at any level, with the lines."""
     for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names if alias.name in MODULES)
@@ -72,7 +72,7 @@ def type_checking_files() -> list[str]:
 
 
 def modules_named_in(path: Path) -> set[str]:
-    """The strings of a file that name a module of `gateway`."""
+    """Return the strings in a file that name a module of `gateway`."""
     constants = (node.value for node in nodes_of(path) if isinstance(node, ast.Constant))
     return {value for value in constants if isinstance(value, str) and "." in value and value in MODULES}
 
@@ -82,7 +82,7 @@ def files_that_import_by_string() -> list[str]:
 
 
 def import_cycles() -> list[str]:
-    """Groups of files that import each other, imports for type checkers included."""
+    """Groups of files that import each other, including imports for type checkers."""
     below = {name: {module for module, _ in imported_modules(path)} - {name} for name, path in MODULES.items()}
     groups = {frozenset(group) for name in MODULES if len(group := _cycle_of(name, below)) > 1}
     return [" ".join(sorted(group)) for group in sorted(groups, key=sorted)]
@@ -107,17 +107,17 @@ def _reachable(name: str, below: dict[str, set[str]]) -> set[str]:
 
 
 def assignments_to_other_objects() -> list[str]:
-    """Assignments to an attribute of anything but `self` and `cls`."""
+    """Assignments to attributes of objects other than `self` and `cls`."""
     return [
         _place(path, node, ast.unparse(target))
         for path, node in _nodes(ast.stmt)
         for target in _targets(node)
         if isinstance(target, ast.Attribute) and not _is_self(target.value)
-        if (str(path.relative_to(GATEWAY)), target.attr) not in LIBRARIES_OWN
+        if (str(path.relative_to(GATEWAY)), target.attr) not in SETTABLE_ATTRIBUTES
     ]
 
 
-LIBRARIES_OWN: Final = {
+SETTABLE_ATTRIBUTES: Final = {
     *(("net/request_facts.py", name) for name in ("step", "steps")),  # aiohttp.TraceConfig, `trace_config_ctx`
     *(("cli/__init__.py", name) for name in ("stdin", "stdout", "stderr")),
     *(("cli/commands/bundle.py", name) for name in ("external_attr", "compress_type")),  # zipfile.ZipInfo
@@ -128,11 +128,11 @@ LIBRARIES_OWN: Final = {
     *(("transports/listener/server_tls.py", name) for name in ("verify_flags", "sni_callback", "context")),  # ssl
     ("transports/sse/response_channel.py", "content_length"),  # aiohttp.web.Response
 }
-"""Attributes that the library documents as the way to configure its objects."""
+"""Attributes of library objects that are documented as settable."""
 
 
 def patches() -> list[str]:
-    """Assignments to attributes of modules and classes that a file has imported from elsewhere."""
+    """Assignments to attributes of imported modules and classes."""
     found = []
     for path in FILES:
         foreign = set(_foreign_names(path))
@@ -148,18 +148,18 @@ def patches() -> list[str]:
 
 
 ALLOWED_PATCHES: Final = (
-    "sys.stdin",  # a process that was started without one gets the null device
+    "sys.stdin",  # replaced by the null device if the process was started without it
     "sys.stdout",
     "sys.stderr",
-    "threading.excepthook",  # hooks that Python documents for this
+    "threading.excepthook",  # documented hooks
     "sys.unraisablehook",
-    "sys.modules[name]",  # plugins: importlib's documentation, "Importing a source file directly"
+    "sys.modules[name]",  # plugins, see "Importing a source file directly" in importlib's documentation
     "sys.modules[loaded",
 )
 
 
 def private_attributes_of_libraries() -> list[str]:
-    """Attributes `._name` that no file of `gateway` which is imported here, nor this one, defines."""
+    """Accessed private attributes that neither the file itself nor the modules of `gateway` that it imports define."""
     found = []
     for path in FILES:
         known = _private_names(path).union(*(_private_names(MODULES[name]) for name, _ in imported_modules(path)))
@@ -174,7 +174,7 @@ def private_attributes_of_libraries() -> list[str]:
 
 
 def private_overrides(path: Path) -> Iterator[tuple[ast.ClassDef, str]]:
-    """Yield private names that a class defines although its base class in a library has them."""
+    """Yield private names that a class defines and its base class in a library also defines."""
     imported = dict(_imported_names(path))
     for node in nodes_of(path):
         for base in node.bases if isinstance(node, ast.ClassDef) else ():
@@ -185,7 +185,7 @@ def private_overrides(path: Path) -> Iterator[tuple[ast.ClassDef, str]]:
 
 
 def _imported_names(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the names that a file imports from libraries, each with the module, or the module and the name."""
+    """Yield the names that a file imports from libraries, each with `module` or `module:name`."""
     for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from ((alias.asname or alias.name, alias.name) for alias in node.names)
@@ -197,7 +197,7 @@ def _object_at(imported: str, attributes: Iterable[str]) -> object:
     module, _, name = imported.partition(":")
     try:
         found: object = import_module(module)
-    except ImportError:  # an extra that is not installed
+    except ImportError:  # an optional dependency
         return None
     for each in (*([name] if name else []), *attributes):
         found = getattr(found, each, None)
@@ -217,7 +217,7 @@ def _names_in_class(node: ast.ClassDef) -> set[str]:
 
 
 PUBLIC: Final = {"_replace", "_exit"}
-"""Names that Python documents as public: of named tuples, and of `os`."""
+"""Documented methods of named tuples and functions of `os`."""
 
 
 def _private_accesses(node: ast.AST) -> Iterator[str]:
@@ -233,7 +233,7 @@ def _private_accesses(node: ast.AST) -> Iterator[str]:
 
 @cache
 def _private_names(path: Path) -> frozenset[str]:
-    """The private names that a file defines: functions, classes, variables, attributes that it assigns, slots."""
+    """Return the private names of functions, classes, variables, attributes and slots that a file defines."""
     found: set[str] = set()
     for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -250,7 +250,7 @@ def _private_names(path: Path) -> frozenset[str]:
 
 
 def _defines(node: ast.AST) -> bool:
-    """Whether an assignment to an attribute of `self` defines it, wherever it stands: annotated, or one of several."""
+    """Return whether an assignment to an attribute of `self` defines it: with an annotation, or of several at once."""
     return isinstance(node, ast.AnnAssign) or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple))
 
 
@@ -328,7 +328,7 @@ def _place(path: Path, node: ast.AST, text: str) -> str:
 
 
 def table() -> str:
-    """Return the measures, one per line, and the places of the measures named on the command line."""
+    """Return one line per measure, and the places of the measures named on the command line."""
     found = {measure: places() for measure, places in MEASURES.items()}
     return "\n".join(
         "\n".join([f"{len(places):6} {measure}", *(places if measure in sys.argv else ())])

@@ -1,4 +1,4 @@
-"""The import table, as data. A package can import itself and the packages in its row."""
+"""The structure of `gateway/`: which packages can import which others, and upper bounds of its measures."""
 
 import ast
 import re
@@ -19,7 +19,7 @@ LEAVES: Final = {
     "platform_facilities",
     "__init__",
 }
-"""Importable by all."""
+"""Modules that every package can import."""
 
 MAY_IMPORT: Final[dict[str, set[str]]] = {
     "background_tasks": set(),
@@ -136,7 +136,7 @@ def test_own_imports_are_at_module_level() -> None:
     problems = [
         f"{path}:{node.lineno}: import inside a function"
         for path in FILES
-        if indented.search(path.read_text())  # else none does, and most need not be parsed
+        if indented.search(path.read_text())  # avoids parsing most files
         for function in ast.walk(tree_of(path))
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
         for node in ast.walk(function)
@@ -153,9 +153,8 @@ IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     },
     "telemetry/tracing.py": {"gateway.telemetry.spans"},
 }
-"""The places that import modules of our own by a string, and which: for the time to start, and those that need an
-extra. The modules of the commands are imported by their names. What is imported elsewhere by name is not ours:
-plugins, and a library's extra."""
+"""Files that import modules of `gateway` by a string, to start faster or because a module needs an extra. Modules of
+commands are not listed."""
 
 
 def test_modules_are_only_imported_by_string_in_the_listed_files() -> None:
@@ -207,7 +206,7 @@ def test_modules_of_a_package_form_no_cycle() -> None:
             new = below.get(waiting.pop(), set()) - seen
             seen |= new
             waiting += new
-        assert part not in seen, f"{part} leads back to itself"
+        assert part not in seen, f"{part} imports itself through other parts"
 
 
 def test_every_package_is_in_the_table() -> None:
@@ -226,7 +225,7 @@ AT_MOST: Final[dict[str, int]] = {
     "import cycles": 0,
     "class names used twice": 12,
 }
-"""Upper bounds of the measures of `tests/structure.py`. They only fall: lower one when a change allows it."""
+"""Upper bounds of the measures of `tests/structure.py`. Lower a bound when a change allows it."""
 
 
 @pytest.mark.parametrize("measure", AT_MOST)

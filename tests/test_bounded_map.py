@@ -1,4 +1,4 @@
-"""Which entries a bounded map drops, and which it never returns."""
+"""Limits and expiry of a bounded map."""
 
 from gateway.bounded_map import BoundedMap
 

@@ -1,4 +1,4 @@
-"""Every file of config/ does what it says: each tool is called, each resource read, each prompt got."""
+"""Every file of config/ works: tools are called, resources are read, and prompts are rendered."""
 
 import os
 from pathlib import Path
@@ -67,7 +67,7 @@ TEXTS: Final = {
     "rebuild_index": "the index is rebuilt",
 }
 """Text that a tool's result must contain."""
-ELSEWHERE: Final = frozenset(
+UNREACHABLE: Final = frozenset(
     {
         "upload_photo",
         "list_issues",
@@ -80,20 +80,20 @@ ELSEWHERE: Final = frozenset(
     }
     | {"shop_find_items", "shop_getItem", "shop_createOrder"}
 )
-"""Tools of servers that do not run here. They fail with a message."""
+"""Tools of servers that do not run during the test. They fail with a message."""
 CONFIRMED: Final = {"pay_order"}
 """Tools that need a confirmation, which this client cannot give."""
-FAILING: Final = ELSEWHERE | {"restart_everything"}
+FAILING: Final = UNREACHABLE | {"restart_everything"}
 TEMPLATES: Final = {"manual://{program}": "manual://du", "order://{id}": "order://3"}
 
 FILES: Final = [CONFIG / "demo.yaml", *sorted((CONFIG / "examples").glob("*.yaml"))]
 
 
 @pytest.fixture(autouse=True)
-def _without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace the ports of servers that the file names by unused ones."""
+def _without_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set an unused port for the servers of the file."""
     monkeypatch.setenv("MCP_GATEWAY_HTTP", "127.0.0.1:9")
-    monkeypatch.setenv("PATH", f"{fork_launcher().folder}:{os.environ['PATH']}")  # upstreams are `mcp-gateway` itself
+    monkeypatch.setenv("PATH", f"{fork_launcher().folder}:{os.environ['PATH']}")  # some upstreams run `mcp-gateway`
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -103,8 +103,8 @@ async def test_example_works_as_described(path: Path) -> None:
     async with Gateway(read_settings({"config": path, "log_level": "error"})) as gateway:
         client = gateway.memory_client()
         for tool in await listed(client, "tools/list", "tools"):
-            if tool["name"] in ELSEWHERE - {"daemon_status"}:
-                continue  # its name is looked up in the public DNS
+            if tool["name"] in UNREACHABLE - {"daemon_status"}:
+                continue  # would be looked up in the public DNS
             call = client.request("tools/call", {"name": tool["name"], "arguments": ARGUMENTS.get(tool["name"], {})})
             if tool["name"] in CONFIRMED:
                 with pytest.raises(RpcError, match="the user must confirm this call"):
@@ -145,7 +145,7 @@ async def listed(client: Any, method: str, key: str) -> list[Any]:
         ("examples/databases", {"type": "ref/resource", "uri": "customer://{name}"}, "name", "a", ["Ada Lovelace"]),
     ],
 )
-async def test_arguments_are_completed(  # one row for each source
+async def test_arguments_are_completed(
     file: str, reference: dict[str, str], argument: str, value: str, expected: list[str]
 ) -> None:
     async with Gateway(read_settings({"config": CONFIG / f"{file}.yaml", "log_level": "error"})) as gateway:

@@ -1,4 +1,4 @@
-"""Holds the code to `docs/glossary.md`, and docstrings to their form: the subject comes first."""
+"""The code uses the terms of `docs/glossary.md`, and docstrings start with their subject."""
 
 import ast
 import io
@@ -13,28 +13,28 @@ GLOSSARY: Final = ROOT / "docs" / "glossary.md"
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 
 
-def ruled_out() -> tuple[re.Pattern[str], frozenset[str]]:
-    """Return the `code` in the last cell of a row: a pattern of the lower-case words, and the names."""
+def excluded_terms() -> tuple[re.Pattern[str], frozenset[str]]:
+    """Return a pattern of the words and the set of the names that the last column of the glossary excludes."""
     rows = [line.split("|") for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")]
     found = {each for row in rows for each in re.findall(r"`(\w+)`", row[3])}
     words = {each for each in found if each.islower()}
     return re.compile(rf"\b(?:{'|'.join(sorted(words))})\b"), frozenset(found - words)
 
 
-WORDS, NAMES = ruled_out()
+WORDS, NAMES = excluded_terms()
 
 
 def spaced(text: str) -> str:
-    """The words of a text, those within identifiers apart: `KeptStreams` is `kept streams`."""
+    """Return the words of a text in lower case. Identifiers are split: `KeptStreams` becomes `kept streams`."""
     return " ".join(_WORD.findall(text)).lower()
 
 
-def is_ruled_out(text: str) -> bool:
+def is_excluded(text: str) -> bool:
     return WORDS.search(spaced(text)) is not None or not NAMES.isdisjoint(re.findall(r"\w+", text))
 
 
 def tokens(path: Path) -> Iterator[tokenize.TokenInfo]:
-    """Identifiers, comments and docstrings; other strings are what users write or read."""
+    """Yield identifiers, comments and docstrings, but not other strings."""
     source = path.read_text()
     docstrings = {
         node.value.lineno
@@ -54,16 +54,15 @@ def test_glossary_excludes_words_and_names() -> None:
 
 FILES: Final = sorted((ROOT / "gateway").rglob("*.py"))
 
-_NO_SUBJECTS: Final = frozenset(
+_NOT_SUBJECTS: Final = frozenset(
     {"As", "By", "How", "Of", "That", "Those", "What", "When", "Where", "Which", "Who", "Whose"}
 )
 
 
 def test_each_file_uses_the_words_of_the_glossary() -> None:
     assert [path for path in FILES if WORDS.search(spaced(str(path.relative_to(ROOT))))] == []
-    suspects = [
-        path for path in FILES if is_ruled_out(path.read_text())
-    ]  # a tenth of the time to tell all tokens apart
+    # Checking the whole text first takes a tenth of the time.
+    suspects = [path for path in FILES if is_excluded(path.read_text())]
     problems = [
         f"{path}:{token.start[0]}: {token.string}"
         for path in suspects
@@ -75,13 +74,13 @@ def test_each_file_uses_the_words_of_the_glossary() -> None:
 
 def test_each_docstring_starts_with_its_subject() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    quoted = re.compile(rf"""["'](?:\s|\\\s)*(?:{"|".join(_NO_SUBJECTS)})\b""")
+    quoted = re.compile(rf"""["'](?:\s|\\\s)*(?:{"|".join(_NOT_SUBJECTS)})\b""")
     problems = [
         f"{path}:{getattr(node, 'lineno', 1)}: {text.splitlines()[0]}"
         for path in FILES
         if quoted.search(source := path.read_text())
         for node in ast.walk(ast.parse(source))
         if isinstance(node, kinds) and (text := ast.get_docstring(node))
-        if re.split(r"\W", text, maxsplit=1)[0] in _NO_SUBJECTS
+        if re.split(r"\W", text, maxsplit=1)[0] in _NOT_SUBJECTS
     ]
     assert not problems, "\n".join(problems)

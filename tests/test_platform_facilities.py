@@ -1,4 +1,4 @@
-"""Missing facilities are named in the log and the status."""
+"""The log and the status name missing facilities of the platform."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The API for tool authors: its two contexts and what implements them agree, and all is documented."""
+"""The plugin API: both contexts and their implementations have the same members, and all members are documented."""
 
 import ast
 import inspect
@@ -16,7 +16,7 @@ from gateway.wire import meta
 from tests.executors.recording import RecordingContext
 
 _ONLY_ASYNC: Final = {"http"}
-"""Members of `Context` that do not block and that a thread cannot use: aiohttp needs the event loop."""
+"""Members of `Context` that cannot be used in a thread, because aiohttp needs the event loop."""
 
 
 def members_of(context: type) -> set[str]:
@@ -24,7 +24,7 @@ def members_of(context: type) -> set[str]:
 
 
 def parameters_of(method: Callable[..., object]) -> list[tuple[str, inspect._ParameterKind, object]]:
-    """Name, kind and default of each parameter, `self` apart."""
+    """Return name, kind and default of each parameter except `self`."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     return [(each.name, each.kind, each.default) for each in parameters]
 
@@ -47,7 +47,7 @@ def test_method_has_the_same_parameters_in_each_context(implementation: type, me
 @pytest.mark.parametrize("method", [name for name in methods() if name != "once"])
 def test_method_has_the_same_types_in_both_contexts(method: str) -> None:
     types = inspect.get_annotations(getattr(Context, method))
-    if types["return"] == Awaitable[None]:  # a blocking method has no use for it
+    if types["return"] == Awaitable[None]:  # blocking methods return None
         types["return"] = None
     assert inspect.get_annotations(getattr(SyncContext, method)) == types
 
@@ -62,7 +62,7 @@ def test_levels_are_those_of_the_protocol() -> None:
 
 
 def undocumented() -> Iterator[str]:
-    """Classes without a docstring, and their public members without one."""
+    """Yield the names of public classes and methods without a docstring."""
     for node in ast.parse(Path(plugin.__file__).read_text()).body:
         if isinstance(node, ast.ClassDef):
             if ast.get_docstring(node) is None and not node.name.startswith("_"):

@@ -29,7 +29,7 @@ def commands_of(markdown: str) -> list[str]:
 
 
 def gateway(*words: str, cwd: Path = PROJECT) -> subprocess.CompletedProcess[str]:
-    path = f"{fork_launcher().folder}:{os.environ['PATH']}"  # examples start mcp-gateway itself
+    path = f"{fork_launcher().folder}:{os.environ['PATH']}"  # some examples start mcp-gateway
     return subprocess.run(
         [FORKED, *words],
         cwd=cwd,
@@ -130,7 +130,7 @@ def test_commands_in_comments_of_examples_work(command: str, tmp_path: Path) -> 
     if "-o" in words:
         words[words.index("-o") + 1] = str(tmp_path / "output")
     if words[2] == "recent_commits" and not (PROJECT / ".git").exists():
-        pytest.skip("the project's history is not here")
+        pytest.skip("needs the Git history of the project")
     finished = gateway(*words)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.strip() or (tmp_path / "output").stat().st_size

@@ -1,4 +1,4 @@
-"""A warning about a lasting problem is due once, and again after the problem was solved."""
+"""A warning about a lasting problem is logged once, and again if the problem returns."""
 
 from gateway.repeated_warnings import RepeatedWarning
 

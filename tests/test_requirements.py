@@ -1,4 +1,4 @@
-"""Each requirement of the specification has a test, and each behaviour test names the requirements that it proves."""
+"""Every requirement of the specification has a test, and behaviour tests name existing requirements."""
 
 import ast
 from collections.abc import Iterator
@@ -11,24 +11,24 @@ TESTS: Final = Path(__file__).parent
 
 
 def functions_of(path: Path) -> dict[str, set[str]]:
-    """Each test of a file, and the IDs that it names."""
+    """Return the requirements that each test of a file names."""
     return {
-        f"{path.name}:{node.lineno} {node.name}": set(_named(node.decorator_list))
+        f"{path.name}:{node.lineno} {node.name}": set(_requirements_of(node.decorator_list))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
     }
 
 
 def test_every_requirement_has_a_test_that_names_it() -> None:
-    # Only files that can name a requirement are parsed, which takes a tenth of the time.
-    naming = [path for path in sorted(TESTS.rglob("test_*.py")) if "@requirement(" in path.read_text()]
-    files = [functions_of(path) for path in naming]
+    # Parsing only the files that name a requirement takes a tenth of the time.
+    paths = [path for path in sorted(TESTS.rglob("test_*.py")) if "@requirement(" in path.read_text()]
+    files = [functions_of(path) for path in paths]
     tests = {name: ids for file in files if any(file.values()) for name, ids in file.items()}
     assert [name for name, ids in tests.items() if not ids] == []
     assert set().union(*tests.values()) == REQUIREMENTS.keys()
 
 
-def _named(decorators: list[ast.expr]) -> Iterator[str]:
+def _requirements_of(decorators: list[ast.expr]) -> Iterator[str]:
     for decorator in decorators:
         match decorator:
             case ast.Call(func=ast.Name(id="requirement"), args=arguments):

@@ -1,4 +1,4 @@
-"""Workers that are forks of a process with the tests' modules report what happens to these as any worker does."""
+"""Forked workers report failed imports like other workers."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 _PROJECT: Final = Path(__file__).parents[1]
-_HALF: Final = """
+_FIRST_TEST: Final = """
 import pytest
 
 def test_first() -> None: ...
@@ -17,9 +17,9 @@ def test_first() -> None: ...
 
 
 @pytest.mark.build
-def test_no_test_of_an_incomplete_module_runs(tmp_path: Path) -> None:
-    (tmp_path / "test_broken.py").write_text(_HALF + "raise ValueError('on import')")
-    (tmp_path / "test_left_out.py").write_text(_HALF + "pytest.skip('not here', allow_module_level=True)")
+def test_tests_of_an_incompletely_imported_module_do_not_run(tmp_path: Path) -> None:
+    (tmp_path / "test_broken.py").write_text(_FIRST_TEST + "raise ValueError('on import')")
+    (tmp_path / "test_left_out.py").write_text(_FIRST_TEST + "pytest.skip('not here', allow_module_level=True)")
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-c", f"{_PROJECT}/pyproject.toml", "-n1"]
     run = subprocess.run(
         [*command, f"--rootdir={tmp_path}", "-p", "no:cacheprovider", str(tmp_path)],

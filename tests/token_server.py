@@ -1,7 +1,7 @@
-"""A real authorization server on authlib: client_credentials, private_key_jwt (RFC 7523), token exchange (RFC 8693).
+"""A token endpoint on authlib: client_credentials, private_key_jwt (RFC 7523), token exchange (RFC 8693).
 
-Its metadata, keys and signatures are those of `tests.authorization_server`; here is its token endpoint. Beside it
-stands a service that takes its tokens and no others.
+`tests.authorization_server` provides its metadata, keys and signatures. This module also has a service that accepts
+only its tokens.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from tests.local_server import listening
 
 TOKEN: Final = "/oauth/token"
 SECRET: Final = "s3cret/of+the=gateway"
-"""With characters that RFC 6749 §2.3.1 has encoded before they go into HTTP Basic."""
+"""Contains characters that must be encoded in HTTP Basic (RFC 6749 §2.3.1)."""
 EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 ID_TOKEN: Final = "urn:ietf:params:oauth:token-type:id_token"
@@ -50,7 +50,7 @@ class _Request(OAuth2Request):  # type: ignore[misc]  # authlib has no types
 
 @dataclass(kw_only=True)
 class RegisteredClient:
-    """A client that the server knows, in the shape of authlib's `ClientMixin`."""
+    """A registered client, in the shape of authlib's `ClientMixin`."""
 
     client_id: str = "gateway"
     secret: str = SECRET
@@ -68,14 +68,14 @@ class RegisteredClient:
 
 
 class ProofChecker:
-    """The checks of DPoP proofs by one server (RFC 9449 §4.3), with PyJWT."""
+    """Checks the DPoP proofs for one server (RFC 9449 §4.3), with PyJWT."""
 
     def __init__(self, nonce: str) -> None:
         self.nonce = nonce
         self._used: set[str] = set()
 
     def check(self, request: web.Request, url: str, *, token: str | None = None) -> tuple[str, str]:
-        """Return the thumbprint of the key, and an error code."""
+        """Return the thumbprint of the key and an error code. One of them is empty."""
         text = request.headers.get("DPoP", "")
         if not text:
             return "", "invalid_dpop_proof"
@@ -98,33 +98,32 @@ def _encoded(data: bytes) -> str:
 
 @dataclass(kw_only=True)
 class TokenServer:
-    """One issuer, with a token endpoint."""
+    """An issuer with a token endpoint."""
 
     issuer: AuthorizationServer
     clients: dict[str, RegisteredClient] = field(default_factory=lambda: {"gateway": RegisteredClient()})
     lasts: int | str | None = 300
-    """Its `expires_in`."""
+    """`expires_in` of responses."""
     forms: list[dict[str, str]] = field(default_factory=list)
     """The requests to the token endpoint."""
     tokens: list[str] = field(default_factory=list)
-    """The tokens that it gave out."""
+    """The issued tokens."""
     answer: web.Response | None = None
-    """Overrides for its response."""
+    """Replaces all responses."""
     additions: dict[str, Any] = field(default_factory=dict)
-    """Overrides for members of its responses."""
+    """Overrides of members of responses."""
     free: asyncio.Event = field(default_factory=asyncio.Event)
-    """Token requests wait for it."""
+    """Token requests wait until it is set."""
     gateway: str = "https://tools.example.com/mcp"
-    """Whom tokens of callers are meant for."""
+    """The audience of callers' tokens."""
     audiences: list[str] = field(default_factory=list)
     """The only accepted values of `aud` in assertions; empty for the issuer and the token endpoint."""
     used: set[str] = field(default_factory=set)
     """The `jti` of assertions."""
     trusted: "TokenServer | None" = None
-    """The identity provider whose assertions are accepted; None for this server's own."""
-
+    """The identity provider whose assertions are accepted. None for this server itself."""
     proofs: ProofChecker | None = None
-    """Checks DPoP proofs, and binds tokens to their keys. None to ignore proofs."""
+    """Checks DPoP proofs and binds tokens to their keys. None to ignore proofs."""
     requires_proofs: bool = False
     bound: dict[str, str] = field(default_factory=dict)
     """Thumbprints of keys by token."""
@@ -207,7 +206,7 @@ class _Assertion(JWTBearerClientAssertion):  # type: ignore[misc]
         return fresh
 
     def process_assertion_claims(self, assertion: str, resolve_key: Any) -> Any:
-        """Take more algorithms than authlib does by itself."""
+        """Accept more algorithms than authlib does by default."""
         claims = decode(assertion, resolve_key, algorithms=["RS256", "PS256", "ES256", "ES384"]).claims
         self.verify_claims(claims)
         return claims
@@ -234,7 +233,7 @@ class _TokenExchange(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
         form, state = self.request.form, self.server.state
         expected = ID_TOKEN if form.get("requested_token_type") == ID_JAG else ACCESS_TOKEN
         if form.get("subject_token_type") != expected:
-            raise InvalidRequestError("subject_token_type is missing, or not known here")
+            raise InvalidRequestError("subject_token_type is missing or unknown")
         for key in state.issuer.keys:
             try:
                 self.request.user = jwt.decode(
@@ -243,9 +242,9 @@ class _TokenExchange(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
             except jwt.InvalidSignatureError:
                 continue
             except jwt.PyJWTError as error:
-                raise InvalidGrantError(f"the subject token is not good: {error}") from error
+                raise InvalidGrantError(f"the subject token is invalid: {error}") from error
             return
-        raise InvalidGrantError("the subject token is not ours")
+        raise InvalidGrantError("the subject token was issued by a different server")
 
     def create_token_response(self) -> tuple[int, Any, Any]:
         form, state = self.request.form, self.server.state
@@ -286,19 +285,19 @@ class _JwtBearer(BaseGrant, TokenEndpointMixin):  # type: ignore[misc]
 
 @dataclass(kw_only=True)
 class Service:
-    """A service that takes the tokens of one server, and says whose they are."""
+    """A service that accepts the tokens of one server, and returns their claims."""
 
     server: TokenServer
     port: int = 0
     revoked: set[str] = field(default_factory=set)
-    """Tokens that it does not take any more."""
+    """Tokens that are no longer accepted."""
     seen: list[str | None] = field(default_factory=list)
-    """The header field Authorization of each request."""
+    """The `Authorization` header of each request."""
     headers: list[dict[str, str]] = field(default_factory=list)
     metadata: dict[str, Any] | None = None
-    """Its own (RFC 9728)."""
+    """Protected resource metadata (RFC 9728)."""
     moved: dict[str, str] = field(default_factory=dict)
-    """Paths that lead elsewhere."""
+    """Paths that are redirected, with their targets."""
     proofs: ProofChecker | None = None
     """Checks DPoP proofs. None to accept bearer tokens."""
 
@@ -330,7 +329,6 @@ class Service:
 
 @asynccontextmanager
 async def token_server() -> AsyncIterator[TokenServer]:
-    """A server that runs, and answers at once."""
     async with authorization_server() as issuer:
         server = TokenServer(issuer=issuer)
         server.free.set()
@@ -343,7 +341,6 @@ async def token_server() -> AsyncIterator[TokenServer]:
 
 @asynccontextmanager
 async def protected_service(server: TokenServer) -> AsyncIterator[Service]:
-    """A service that runs."""
     service = Service(server=server)
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", service.respond)
@@ -352,7 +349,7 @@ async def protected_service(server: TokenServer) -> AsyncIterator[Service]:
 
 
 def endpoint_of(server: TokenServer) -> Any:
-    """Return authlib's server, to which a test adds endpoints."""
+    """Return authlib's server, so that a test can add endpoints."""
     return _Endpoint(server)
 
 

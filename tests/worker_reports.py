@@ -1,6 +1,6 @@
-"""Lets pytest-xdist's workers send what is shown: each test that passes is one report, in place of five messages.
+"""Reduces the messages of pytest-xdist's workers to those that are shown: one instead of five per passed test.
 
-A message costs both processes as much as a trivial test, and of a set-up or teardown that passed nothing is shown.
+Each message takes as much CPU time as a trivial test. Nothing is shown of a passed setup or teardown.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,19 +10,19 @@ from typing import Any, Final
 import pytest
 from pytest_rerunfailures import StatusDB
 
-_OTHERS_NEED_ALL: Final = ("durations", "xmlpath")
+_OPTIONS_THAT_NEED_ALL: Final = ("durations", "xmlpath")
 _NOT_SHOWN: Final = frozenset({"logstart", "logfinish"})
 
 
 def install(config: pytest.Config) -> None:
-    """Do so where this process is a worker, and no option needs each report."""
+    """Reduce the messages of this process if it is a worker."""
     if not hasattr(config, "workerinput"):
         return
     options: Any = config
-    # The plugin asks the first process before each test how often it has failed there: 44 ms in which nothing is done.
+    # Before each test, pytest-rerunfailures would ask the main process for earlier failures, and wait for 44 ms.
     options.failures_db.sock.close()
     options.failures_db = StatusDB()
-    if not any(config.getoption(name, None) for name in _OTHERS_NEED_ALL):
+    if not any(config.getoption(name, None) for name in _OPTIONS_THAT_NEED_ALL):
         sender: Any = next(each for each in config.pluginmanager.get_plugins() if hasattr(each, "sendevent"))
         sender.sendevent = partial(_send, sender.sendevent)
 

@@ -1,7 +1,7 @@
-"""A fork server for the workers of pytest-xdist: each is a fork of a process that has imported the tests.
+"""A fork server for the workers of pytest-xdist: each worker is a fork of a process that has imported the tests.
 
-Imports are half the cost of collection in each worker. Modules that pytest would collect for the command line are
-imported here. An error during these imports happens again in each worker, which reports it.
+Imports take half of the collection time of a worker. The imported modules are those that pytest collects for the
+command line. An error during an import happens again in each worker, which reports it.
 """
 
 import gc
@@ -17,10 +17,10 @@ import pytest
 from tests.fork_server import end, serve
 
 
-class _ImportsAlone:
-    """A pytest plugin: modules are imported, and only hypothesis's tests in them are collected.
+class _OnlyImport:
+    """A pytest plugin that imports modules, but collects only their hypothesis tests.
 
-    Where there is one, hypothesis reads the source of each module, for constants to try: seconds, for each worker.
+    If there are hypothesis tests, hypothesis reads constants from the source of each module, which takes seconds.
     """
 
     @pytest.hookimpl(tryfirst=True)
@@ -34,7 +34,7 @@ class _ImportsAlone:
         """Forget a module that failed or was skipped, so that each worker imports it again and reports it."""
         report = yield
         if not report.passed:
-            # pytest leaves half a module where it looks first (`--import-mode=importlib`): its first tests would pass.
+            # With `--import-mode=importlib`, pytest would reuse the incomplete module, and its first tests would pass.
             for name, module in list(sys.modules.items()):
                 if getattr(module, "__file__", None) == str(collector.path):
                     del sys.modules[name]
@@ -46,9 +46,9 @@ _NO_TESTS: Final = ("-qq", "-n0", "--collect-only")
 if __name__ == "__main__":
     descriptor, *words = sys.argv[1:]
     with suppress(Exception):
-        pytest.main([*words, *_NO_TESTS], plugins=[_ImportsAlone()])
-    gc.freeze()  # else the first collection in each worker would copy every page
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which is for who runs the tests
+        pytest.main([*words, *_NO_TESTS], plugins=[_OnlyImport()])
+    gc.freeze()  # otherwise, the first garbage collection in each worker would copy all pages
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the process that runs the tests
     serve(socket.socket(fileno=int(descriptor)))
     exec(sys.argv[sys.argv.index("-c") + 1])
     end(0)

@@ -217,11 +217,11 @@ async def test_keys_are_fetched_once_for_many_tokens(verifier: Verifier) -> None
 async def test_new_key_is_fetched_at_once(verifier: Verifier) -> None:
     assert await verifier.status(verifier.issuer.token(US)) == 200
     old = verifier.issuer.token(US)
-    verifier.issuer.turn_keys()
+    verifier.issuer.rotate_keys()
     assert await verifier.status(verifier.issuer.token(US)) == 200
     assert await verifier.status(old) == 401
     verifier.clock.now += 600
-    verifier.issuer.turn_keys()
+    verifier.issuer.rotate_keys()
     assert await verifier.status(verifier.issuer.token(US)) == 200
 
 
@@ -234,7 +234,7 @@ async def test_fetches_for_unknown_key_ids_are_limited(verifier: Verifier) -> No
     assert await use_unknown_key_ids() == 3
     verifier.clock.now += 14
     assert await use_unknown_key_ids() == 3
-    verifier.issuer.turn_keys()
+    verifier.issuer.rotate_keys()
     verifier.clock.now += 1
     assert await verifier.status(verifier.issuer.token(US)) == 200
     assert await use_unknown_key_ids() == 4
@@ -244,7 +244,7 @@ async def test_old_keys_are_renewed_in_the_background(verifier: Verifier) -> Non
     token = verifier.issuer.token(US)
     assert await verifier.status(token) == 200
     verifier.clock.now += 3600
-    verifier.issuer.turn_keys()
+    verifier.issuer.rotate_keys()
     assert await verifier.status(token) == 200  # with cached keys
     async with asyncio.timeout(10):
         while await verifier.status(token) == 200:

@@ -12,9 +12,9 @@ import orjson
 
 from tests.attacks.target import Target
 from tests.attacks.transcripts import VARIANTS
-from tests.examples import IS_BUILD
+from tests.examples import IS_CI
 
-SECONDS: Final = float(os.environ.get("MCP_GATEWAY_FUZZ_SECONDS", "8" if IS_BUILD else "2"))
+SECONDS: Final = float(os.environ.get("MCP_GATEWAY_FUZZ_SECONDS", "8" if IS_CI else "2"))
 SEED: Final = os.environ.get("MCP_GATEWAY_FUZZ_SEED", "1")
 GROWTH: Final = 64 * 2**20
 """Bytes by which a daemon can grow after its warm-up, because bounded pools and caches fill up late."""

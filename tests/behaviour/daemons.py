@@ -58,8 +58,8 @@ async def serving(config: Path, *flags: str, watch: bool = False) -> AsyncIterat
             yield daemon
         return
     of_all = [each for each in _without_address(flags) if each != _STREAMS]
-    of_the_first = [_STREAMS] if _STREAMS in flags else []
-    async with replicas(config, *of_all, count=COUNT, watch=watch, of_the_first=of_the_first) as running:
+    first_flags = [_STREAMS] if _STREAMS in flags else []
+    async with replicas(config, *of_all, count=COUNT, watch=watch, first_flags=first_flags) as running:
         yield ManyDaemons(process=running.all[0].daemon.process, replicas=running)
 
 

@@ -238,7 +238,7 @@ async def test_token_is_cached_for_its_lifetime(
 async def test_authorization_server_can_rotate_its_keys(tmp_path: Path, server: TokenServer, service: Service) -> None:
     async with product(tmp_path, file_with(service, own(server))) as client:
         await whoami(client)
-        server.issuer.turn_keys()
+        server.issuer.rotate_keys()
         service.revoked.update(server.tokens)
         assert (await whoami(client))["sub"] == "gateway"
 

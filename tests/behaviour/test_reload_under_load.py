@@ -13,9 +13,9 @@ from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, listed
 from tests.behaviour.daemons import COUNT
 from tests.behaviour.following import Ear, Place, following, save
-from tests.examples import IS_BUILD
+from tests.examples import IS_CI
 
-RELOADS: Final = 100 if IS_BUILD else 34
+RELOADS: Final = 100 if IS_CI else 34
 """The last one must change something: one of three does not."""
 EARS: Final[Mapping[str, int]] = {"stdio": 1, "get": 17, "sse": 16, "listen": 16}
 SECONDS: Final = 240 * COUNT

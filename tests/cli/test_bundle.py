@@ -16,7 +16,7 @@ from gateway import __version__
 from gateway.cli.credential_files import holds_private_key
 from tests.cli.typed import Finished, Run
 from tests.node import NodePackage, find_package
-from tests.programs import do_without, linux_only
+from tests.programs import linux_only, skip_or_fail
 
 PROJECT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2-hunter2"
@@ -122,7 +122,7 @@ def test_configuration_with_private_key_is_rejected(run: Run, folder: Path) -> N
 @pytest.fixture(scope="module")
 def official_tool() -> NodePackage:
     found = find_package(PROJECT / "tests/interop", name="@anthropic-ai/mcpb", variable="MCP_GATEWAY_TEST_INSPECTOR")
-    return do_without(found) if isinstance(found, str) else found
+    return skip_or_fail(found) if isinstance(found, str) else found
 
 
 def bundled(run: Run, *words: str) -> Finished:

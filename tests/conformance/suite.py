@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.json_types import Json
 from tests.node import SECONDS, NodePackage, find_package
-from tests.programs import do_without
+from tests.programs import skip_or_fail
 
 HERE: Final = Path(__file__).parent
 PACKAGE: Final = "@modelcontextprotocol/conformance"
@@ -65,7 +65,7 @@ class Suite:
 def the_suite() -> Suite:
     """The suite; without it the test is skipped, and in CI fails."""
     found = find_suite()
-    return found if isinstance(found, Suite) else do_without(found)
+    return found if isinstance(found, Suite) else skip_or_fail(found)
 
 
 @cache

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tests.node import OLDEST_NODE, find_node
-from tests.programs import do_without
+from tests.node import MIN_NODE_VERSION, find_node
+from tests.programs import skip_or_fail
 
 
 def node_program() -> Path:
-    return find_node() or do_without(f"needs Node.js {OLDEST_NODE} or newer (CONTRIBUTING.md)")
+    return find_node() or skip_or_fail(f"needs Node.js {MIN_NODE_VERSION} or newer (CONTRIBUTING.md)")

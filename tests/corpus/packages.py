@@ -18,7 +18,7 @@ from typing import Final
 
 from gateway.json_types import Json
 from tests.node import find_node, npm
-from tests.programs import do_without, need_named_by
+from tests.programs import need_named_by, skip_or_fail
 
 HERE: Final = Path(__file__).parent
 SCHEMA_SUITE: Final = "jsonschema-4.26.0"
@@ -33,7 +33,7 @@ def directory() -> Path:
 
 
 def node() -> Path:
-    return find_node() or do_without("needs Node.js")
+    return find_node() or skip_or_fail("needs Node.js")
 
 
 def servers(*, is_whole: bool = True) -> dict[str, Json]:
@@ -82,7 +82,7 @@ def _install_from_pypi(target: Path, requirement: str) -> None:
 
 def _pip() -> list[str]:
     python = next(_pythons_with_pip(), None)
-    return [python, "-m", "pip"] if python else do_without("needs pip")
+    return [python, "-m", "pip"] if python else skip_or_fail("needs pip")
 
 
 def _pythons_with_pip() -> Iterator[str]:

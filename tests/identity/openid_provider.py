@@ -20,7 +20,7 @@ import aiohttp
 from tests.identity.browser import Browser
 from tests.node import NodePackage, find_package
 from tests.ports import free_port
-from tests.programs import do_without, need_named_by
+from tests.programs import need_named_by, skip_or_fail
 
 HERE: Final = Path(__file__).parent
 START_SECONDS: Final = 90
@@ -139,7 +139,7 @@ def running_provider(log: Path, *, host: str = "127.0.0.1") -> Iterator[str]:
     """Start the provider, and yield its issuer URL. Browsers treat `localhost` and 127.0.0.1 as different sites."""
     package = find_package(HERE, name="oidc-provider", variable="MCP_GATEWAY_TEST_OPENID_PROVIDER")
     if not isinstance(package, NodePackage):
-        do_without(package)
+        skip_or_fail(package)
     port = free_port()
     issuer = f"http://{host}:{port}"
     configuration = json.dumps({"clients": CLIENTS, "groups": GROUPS})

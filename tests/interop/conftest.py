@@ -14,7 +14,7 @@ from tests.fork_server import FORKED, REAL
 from tests.interop.official_clients import SECONDS, OfficialClients
 from tests.node import NodePackage, find_package
 from tests.ports import free_port
-from tests.programs import do_without
+from tests.programs import skip_or_fail
 
 NO_STATE: Final = {"MCP_GATEWAY_STATE_DIR": "none"}
 """Nothing is written into the home of who runs the tests."""
@@ -65,7 +65,7 @@ def inspector() -> NodePackage:
     found = find_package(
         Path(__file__).parent, name="@modelcontextprotocol/inspector", variable="MCP_GATEWAY_TEST_INSPECTOR"
     )
-    return found if isinstance(found, NodePackage) else do_without(found)
+    return found if isinstance(found, NodePackage) else skip_or_fail(found)
 
 
 async def walk(clients: OfficialClients, cell: Cell, config: Path, plan: Plan) -> dict[str, Any]:

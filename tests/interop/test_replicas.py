@@ -24,7 +24,7 @@ from tests.interop.official_clients import DRIVERS, PROJECT, interpreter
 from tests.interop.raw_client import RawClient
 from tests.network import Host, network
 from tests.redis_server import RedisServer, redis_server
-from tests.replicas import KEY, Replica, in_turn
+from tests.replicas import KEY, Replica, nginx_in_turn
 
 pytestmark = pytest.mark.build
 
@@ -207,7 +207,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
             await edge.set(name, value)
         addresses = [each.address for each in replicas]
         proxy = await stack.enter_async_context(
-            in_turn(folder / "nginx", addresses, address=edge.address, port=PORT, launcher=edge.launcher)
+            nginx_in_turn(folder / "nginx", addresses, address=edge.address, port=PORT, launcher=edge.launcher)
         )
         yield Site(replicas=replicas, hosts=hosts, redis=redis, url=f"{proxy.url}/mcp", config=config)
 
@@ -256,9 +256,9 @@ async def lose_one_after_the_other(at: Site, clients: Sequence[OfficialClient | 
         await replica.start()
     at.offer(f"killed_{cycle}")
     for host in at.hosts:
-        await host.cut_off()
+        await host.disconnect()
         await a_round()
-        await host.join()
+        await host.reconnect()
     await at.redis.stop()
     await at.redis.start()
     await a_round()

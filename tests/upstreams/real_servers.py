@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.node import NodePackage, find_package
 from tests.ports import free_port
-from tests.programs import do_without, need_named_by
+from tests.programs import need_named_by, skip_or_fail
 
 HERE: Final = Path(__file__).parent
 TESTDATA: Final = HERE / "testdata"
@@ -152,7 +152,7 @@ def prepare(data: Path) -> None:
 
 def _package(name: str) -> NodePackage:
     found = find_package(HERE, name=name, variable="MCP_GATEWAY_TEST_SERVERS")
-    return found if isinstance(found, NodePackage) else do_without(found)
+    return found if isinstance(found, NodePackage) else skip_or_fail(found)
 
 
 def _python_with_servers() -> str:

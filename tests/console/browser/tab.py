@@ -11,7 +11,7 @@ from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Error,
 
 from tests.console.browser.served import Served
 from tests.node import NodePackage, find_package
-from tests.programs import do_without
+from tests.programs import skip_or_fail
 
 MILLISECONDS: Final = 30_000
 """How long a page may take to show what is expected of it."""
@@ -127,6 +127,6 @@ async def _watched(context: BrowserContext, served: Served) -> Tab:
 
 def _axe() -> str:
     found = find_package(PROJECT / "tests/console", name="axe-core", variable="MCP_GATEWAY_TEST_AXE")
-    package = do_without(found) if isinstance(found, str) else found
+    package = skip_or_fail(found) if isinstance(found, str) else found
     assert isinstance(package, NodePackage)
     return (package.directory / "axe.min.js").read_text()

@@ -11,7 +11,7 @@ ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-L
 
 
 class Backend:
-    """On loopback, one connection a request. `answer` is what it says next, and always."""
+    """Accepts one request per connection, and always responds with `answer`."""
 
     def __init__(self) -> None:
         self.requests: Final[list[bytes]] = []
@@ -24,7 +24,7 @@ class Backend:
 
     @property
     def last_fields(self) -> list[tuple[bytes, bytes]]:
-        """The header fields of the last request, split as bytes and nowhere else than at CRLF."""
+        """The header fields of the last request, split only at CRLF."""
         head = self.requests[-1].split(b"\r\n\r\n", 1)[0]
         pairs = (line.partition(b":") for line in head.split(b"\r\n")[1:])
         return [(name.lower(), value.strip(b" \t")) for name, _, value in pairs]

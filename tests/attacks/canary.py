@@ -1,4 +1,4 @@
-"""Things that must stay untouched: an address, a file, and the name of a file that must not be created."""
+"""An address, a file and a file name that attacks must not reach, read or create."""
 
 import secrets
 import socket
@@ -10,13 +10,11 @@ from tests.attacks.loopback import Loopback
 
 
 class Canary:
-    """Lies outside every root; its listener is on loopback."""
-
     def __init__(self, folder: Path) -> None:
         self.file: Final = folder / "canary.txt"
         self.content: Final = f"canary-{secrets.token_hex(12)}"
         self.file.write_text(self.content)
-        self.trophy: Final = folder / "trophy"
+        self.payload_file: Final = folder / "payload_file"
         """The file that a payload creates if it runs."""
         self.reached: Final[list[bytearray]] = []
         """The data that each connection sent to the listener. A silent connection counts too."""

@@ -24,7 +24,7 @@ LEGACY_ACCEPT: Final = "application/json, text/event-stream"
 class Answer:
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Header fields with names in lower case."""
     body: bytes
 
     @property
@@ -33,13 +33,13 @@ class Answer:
 
     @property
     def code(self) -> int | None:
-        """Of the JSON-RPC error, if it is one."""
+        """The code of the JSON-RPC error, if any."""
         error = self.json.get("error")
         return None if error is None else error["code"]
 
     @property
     def messages(self) -> list[Json]:
-        """Of an event stream; otherwise the one there is."""
+        """All messages of an event stream, or the single message."""
         if not self.headers.get("content-type", "").startswith("text/event-stream"):
             return [self.json]
         lines = self.body.decode().splitlines()
@@ -48,12 +48,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """One port of loopback."""
-
     port: int
     host: str = "127.0.0.1"
     fields: tuple[tuple[str | bytes, str | bytes], ...] = ()
-    """What every request carries."""
+    """Header fields of every request."""
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
@@ -61,7 +59,7 @@ class Client:
             yield connection
 
     def send(self, data: bytes, *, half_close: bool = False) -> bytes:
-        """Everything that comes back until the daemon hangs up."""
+        """Send data, and return everything until the daemon closes the connection."""
         with self.connection() as connection:
             received = b""
             try:
@@ -73,11 +71,11 @@ class Client:
             except TimeoutError:
                 raise
             except OSError:
-                pass  # it hung up while there was more to be read
+                pass  # the daemon closed the connection before reading everything
             return received
 
     def encoded(self, method: str, path: str, *, fields: Fields = (), body: bytes = b"") -> bytes:
-        """One request; `Host` and `Content-Length` are as they must be unless given."""
+        """Return a request as bytes. `Host` and `Content-Length` are added if missing."""
         given = [(_bytes(name), _bytes(value)) for name, value in (*self.fields, *fields)]
         names = {name.lower() for name, _ in given}
         if b"host" not in names:
@@ -112,7 +110,7 @@ class Client:
         fields: Fields = (),
         request_id: Json = 1,
     ) -> Answer:
-        """A request of 2026-07-28 with the fields that it needs."""
+        """Send a request of 2026-07-28 with its required header fields."""
         mirrored = params.get("name", params.get("uri")) if name is None else name
         needed: list[tuple[str | bytes, str | bytes]] = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)]
         if isinstance(mirrored, str):
@@ -120,26 +118,26 @@ class Client:
         return self.post(request(method, params, request_id=request_id), fields=[*needed, *fields])
 
     def call(self, tool: str, arguments: Mapping[str, Json] = _NOTHING) -> Json:
-        """The result of a tool, or the JSON-RPC error."""
+        """Return the result of a tool, or the JSON-RPC error."""
         answer = self.modern("tools/call", {"name": tool, "arguments": dict(arguments)}).messages[-1]
         return answer.get("result", answer.get("error"))
 
-    def says(self, tool: str, arguments: Mapping[str, Json] = _NOTHING) -> str:
-        """The text of a tool that did not fail."""
+    def text(self, tool: str, arguments: Mapping[str, Json] = _NOTHING) -> str:
+        """Return the text of a successful call."""
         result = self.call(tool, arguments)
         assert "content" in result, result
         assert not result.get("isError"), result
         return "".join(block["text"] for block in result["content"])
 
     def refusal(self, tool: str, arguments: Mapping[str, Json] = _NOTHING) -> str:
-        """The text of a tool that failed; anything else fails the test."""
+        """Return the text of a failed call."""
         result = self.call(tool, arguments)
         assert result.get("isError"), result
         return str(result["content"][0]["text"])
 
     @contextmanager
     def session(self, revision: str = "2025-11-25", *, fields: Fields = ()) -> Iterator["SessionClient"]:
-        """A legacy session that is deleted in the end."""
+        """Open a legacy session, and delete it at the end."""
         opened = self.post(initialize(revision), fields=[("Accept", LEGACY_ACCEPT), *fields])
         assert opened.status == 200, opened
         client = SessionClient(self, opened.headers["mcp-session-id"], tuple(fields))

@@ -18,19 +18,16 @@ SECONDS: Final = float(os.environ.get("MCP_GATEWAY_FUZZ_SECONDS", "8" if IS_CI e
 SEED: Final = os.environ.get("MCP_GATEWAY_FUZZ_SEED", "1")
 GROWTH: Final = 64 * 2**20
 """Bytes by which a daemon can grow after its warm-up, because bounded pools and caches fill up late."""
-_WARM_UP: Final = 0.25
-"""Of the time."""
-_BETWEEN_RELOADS: Final = 1.0
+_WARM_UP_FRACTION: Final = 0.25
+_RELOAD_SECONDS: Final = 1.0
 
 
 @dataclass(kw_only=True)
 class Tally:
-    """What was seen."""
-
     kinds: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
-    """MiB, once every second or so."""
+    """MiB, measured after each reload."""
 
     def __str__(self) -> str:
         memory = self.memory[:: max(1, len(self.memory) // 30)]
@@ -38,7 +35,7 @@ class Tally:
 
 
 async def fuzz(target: Target, counters: Tally, visitors: list[Callable[[], Awaitable[None]]]) -> None:
-    """Let the visitors come again and again for as long as was asked for, with reloads in between."""
+    """Call each visitor repeatedly for `SECONDS`, and reload the daemon meanwhile."""
     end = time.monotonic() + SECONDS
 
     async def again(visitor: Callable[[], Awaitable[None]]) -> None:
@@ -53,7 +50,7 @@ async def fuzz(target: Target, counters: Tally, visitors: list[Callable[[], Awai
             counters.kinds[f"reload {answer.status}"] += 1
             counters.memory.append(target.rss() // 2**20)
             number += 1
-            await asyncio.sleep(_BETWEEN_RELOADS)
+            await asyncio.sleep(_RELOAD_SECONDS)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(reload())
@@ -61,13 +58,13 @@ async def fuzz(target: Target, counters: Tally, visitors: list[Callable[[], Awai
             group.create_task(again(visitor))
 
 
-def assert_withstood(target: Target, counters: Tally) -> None:
-    """Nothing failed, nothing is left, and it did not grow."""
-    print(counters)  # noqa: T201 - for whoever asked for a long run, with -s
+def assert_unaffected(target: Target, counters: Tally) -> None:
+    """Check that no request failed, nothing is left behind, and memory did not grow."""
+    print(counters)  # noqa: T201 - shown by `pytest -s`
     assert not counters.failures, counters.failures[:3]
     audit = (target.folder / "audit.jsonl").read_bytes()
     assert all(orjson.loads(line)["event"] for line in audit.splitlines())
-    target.sieve.sift(b"", audit)
+    target.scanner.scan(b"", audit)
     target.assert_unharmed()
-    warm = max(counters.memory[: max(1, int(len(counters.memory) * _WARM_UP)) + 1])
+    warm = max(counters.memory[: max(1, int(len(counters.memory) * _WARM_UP_FRACTION)) + 1])
     assert target.rss() <= warm * 2**20 + GROWTH, counters

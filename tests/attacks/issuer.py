@@ -11,7 +11,7 @@ from tests.authorization_server import AuthorizationServer, authorization_server
 
 @contextmanager
 def issuing(algorithm: str = "RS256") -> Iterator[AuthorizationServer]:
-    """A server that runs; its tokens can be signed from any thread."""
+    """Run an authorization server. Tokens can be signed from any thread."""
     ready, over = threading.Event(), threading.Event()
     servers: list[AuthorizationServer] = []
 

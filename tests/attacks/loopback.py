@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Loopback:
-    """Listens from the start on, on a free port. A connection belongs to `serve`, which closes it."""
+    """Listens on a free port. `serve` must close each connection."""
 
     def __init__(self, serve: Callable[[socket.socket], None], *, backlog: int = 64) -> None:
         self._serve: Final = serve
@@ -18,7 +18,7 @@ class Loopback:
 
     def close(self) -> None:
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes up the thread
         self._listener.close()
 
     def _accept(self) -> None:

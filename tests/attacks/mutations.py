@@ -1,4 +1,4 @@
-"""Break messages at random, a little: almost valid messages get further than noise. Uses only its `Random`."""
+"""Random small changes of messages, because almost valid messages test more code than random bytes."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -38,69 +38,69 @@ TOKENS: Final[Sequence[bytes]] = (
 
 
 class Mutator:
-    """The same messages for the same seed."""
+    """Creates the same messages for the same seed."""
 
     def __init__(self, seed: int | str) -> None:
-        self.dice: Final = random.Random(seed)
+        self.rng: Final = random.Random(seed)
 
     def message(self, message: Json) -> bytes:
-        """A message, as JSON that is more or less broken."""
-        for _ in range(self.dice.choice((0, 1, 1, 2, 4))):
+        """Return a message as JSON with random changes."""
+        for _ in range(self.rng.choice((0, 1, 1, 2, 4))):
             message = self.value(message)
         body = orjson.dumps(message, option=orjson.OPT_NON_STR_KEYS)
-        return self.noise(body) if self.dice.random() < 0.25 else body
+        return self.noise(body) if self.rng.random() < 0.25 else body
 
     def value(self, value: Json) -> Json:
-        """A value with one member or item of it changed, somewhere."""
-        dice = self.dice
-        if isinstance(value, dict) and value and dice.random() < 0.85:
+        """Return a value with one changed member or item at any depth."""
+        rng = self.rng
+        if isinstance(value, dict) and value and rng.random() < 0.85:
             changed = dict(value)
-            key = dice.choice(list(changed))
-            match dice.randrange(10):
+            key = rng.choice(list(changed))
+            match rng.randrange(10):
                 case 0:
                     del changed[key]
                 case 1:
-                    changed[dice.choice(list(value))] = changed[key]
+                    changed[rng.choice(list(value))] = changed[key]
                 case 2:
-                    changed[str(dice.choice(VALUES))[:50]] = changed.pop(key)
+                    changed[str(rng.choice(VALUES))[:50]] = changed.pop(key)
                 case _:
                     changed[key] = self.value(changed[key])
             return changed
-        if isinstance(value, list) and value and dice.random() < 0.85:
+        if isinstance(value, list) and value and rng.random() < 0.85:
             items = list(value)
-            at = dice.randrange(len(items))
+            at = rng.randrange(len(items))
             items[at] = self.value(items[at])
-            return items * dice.choice((1, 1, 1, 2, 60)) if len(items) < 20 else items
-        return dice.choice(VALUES)
+            return items * rng.choice((1, 1, 1, 2, 60)) if len(items) < 20 else items
+        return rng.choice(VALUES)
 
     def noise(self, data: bytes) -> bytes:
-        """Bytes with a few of them changed, cut, doubled, swapped or put in."""
-        for _ in range(self.dice.choice((1, 1, 2, 5))):
-            data = self.dice.choice(self._noises)(data)
+        """Return data with some bytes changed, removed, duplicated or inserted."""
+        for _ in range(self.rng.choice((1, 1, 2, 5))):
+            data = self.rng.choice(self._noises)(data)
         return data
 
     @property
     def _noises(self) -> Sequence[Callable[[bytes], bytes]]:
         return (self._flip, self._cut, self._drop, self._double, self._insert, self._insert, self._insert)
 
-    def _place(self, data: bytes) -> int:
-        return self.dice.randrange(len(data) + 1)
+    def _position(self, data: bytes) -> int:
+        return self.rng.randrange(len(data) + 1)
 
     def _flip(self, data: bytes) -> bytes:
-        at = self._place(data)
-        return data[:at] + bytes([self.dice.randrange(256)]) + data[at + 1 :]
+        at = self._position(data)
+        return data[:at] + bytes([self.rng.randrange(256)]) + data[at + 1 :]
 
     def _cut(self, data: bytes) -> bytes:
-        return data[: self._place(data)]
+        return data[: self._position(data)]
 
     def _drop(self, data: bytes) -> bytes:
-        start, end = sorted((self._place(data), self._place(data)))
+        start, end = sorted((self._position(data), self._position(data)))
         return data[:start] + data[min(end, start + 30) :]
 
     def _double(self, data: bytes) -> bytes:
-        start, end = sorted((self._place(data), self._place(data)))
+        start, end = sorted((self._position(data), self._position(data)))
         return data[:end] + data[start:]
 
     def _insert(self, data: bytes) -> bytes:
-        at = self._place(data)
-        return data[:at] + self.dice.choice(TOKENS) + data[at:]
+        at = self._position(data)
+        return data[:at] + self.rng.choice(TOKENS) + data[at:]

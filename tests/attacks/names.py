@@ -1,7 +1,6 @@
-"""A small internet: a network namespace with malicious name servers, a public address and private ones.
+"""A network namespace with a malicious name server, a public address and private addresses.
 
-Runs as a program inside bubblewrap, where it can have any address and port, and prints the outcome of each fetch.
-No host outside is queried or reached.
+This program runs inside bubblewrap, where it can use any address and port. It prints the outcome of each fetch.
 """
 
 import asyncio
@@ -46,7 +45,7 @@ RECORDS: Final[dict[str, Iterator[list[str]]]] = {
 
 
 def add_address(address: str) -> None:
-    """Give loopback one more address (netdevice(7): SIOCSIFADDR of an alias)."""
+    """Add an address to the loopback interface (netdevice(7): SIOCSIFADDR of an alias)."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         alias = f"lo:{next(_ALIASES)}".encode()
         request = struct.pack("16sHH4s8x", alias, socket.AF_INET, 0, socket.inet_aton(address))
@@ -63,7 +62,7 @@ def answer_names(server: socket.socket) -> None:
 
 
 def _answer(query: bytes) -> bytes:
-    """RFC 1035 §4: the question, and the addresses of the kind that was asked for; they are good for no time."""
+    """Return a response with the addresses of the requested type, with a TTL of 0 (RFC 1035 §4)."""
     labels, at = [], 12
     while size := query[at]:
         labels.append(query[at + 1 : at + 1 + size].decode())
@@ -87,7 +86,7 @@ def _addresses(name: str, family: int | None) -> list[str]:
 
 
 def serve(address: str) -> None:
-    """Say by which address one was reached."""
+    """Respond to every request with the address of the listener."""
     listener = socket.create_server((address, 80))
 
     def accept() -> None:

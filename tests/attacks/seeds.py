@@ -19,8 +19,8 @@ SECRETS: Final[Mapping[str, str]] = {
     "signing key": "seeded-signing-key-Pz9Fj6Uw",
 }
 
-SHORTEST: Final = 8
-"""Characters of a line that is looked for by itself."""
+MIN_LINE_LENGTH: Final = 8
+"""The minimum length of a line of a secret that is searched separately."""
 
 FILE: Final = """
 connections:
@@ -58,7 +58,7 @@ tools:
 
 
 def environment(*, unreachable: str) -> dict[str, str]:
-    """Variables of the daemon that hold secrets; the seeded connection leads to `unreachable`."""
+    """Return the daemon's variables with secrets. The seeded connection uses the URL `unreachable`."""
     return {
         "SEEDED_URL": unreachable,
         "SEEDED_HEADER": SECRETS["env in a header"],
@@ -80,12 +80,12 @@ def write_files(folder: Path) -> None:
 def written_forms() -> Iterator[tuple[str, bytes]]:
     """Return each secret by its name, in the forms that can occur in sent or logged bytes."""
     for name, secret in SECRETS.items():
-        lines = [line for line in secret.splitlines() if len(line) >= SHORTEST]
+        lines = [line for line in secret.splitlines() if len(line) >= MIN_LINE_LENGTH]
         forms = {secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], quote(secret, safe="")}
         yield from ((name, form.encode()) for form in (*forms, *lines, *in_base64(secret)))
 
 
 def in_base64(secret: str) -> Iterator[str]:
-    """What base64 makes of it wherever it begins, without the characters that its neighbours share."""
+    """Yield the base64 forms of a secret within a longer text, without the characters that depend on its neighbours."""
     for before in range(3):
         yield base64.b64encode(b"." * before + secret.encode() + b"..").decode()[4:-8]

@@ -10,35 +10,34 @@ from typing import Final
 from tests.attacks.loopback import Loopback
 
 _RESET: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER that makes `close` a reset."""
+"""The value of SO_LINGER that resets the connection on `close`."""
 
 
-class Sieve:
-    """Finds marks in what passes, also where one is cut in two."""
+class Scanner:
+    """Finds marks in a stream, including marks that are split between chunks."""
 
     def __init__(self, marks: Iterable[tuple[str, bytes]]) -> None:
         self._marks: Final = tuple(marks)
         self._longest: Final = max(len(mark) for _, mark in self._marks)
         self.found: Final[list[str]] = []
 
-    def sift(self, kept: bytes, data: bytes) -> bytes:
-        """Look through `data`, which came after `kept`; returns what to keep for the next."""
+    def scan(self, kept: bytes, data: bytes) -> bytes:
+        """Search `data`, which follows `kept`. Return the end of the data, to be passed with the next chunk."""
         seen = kept + data
         self.found.extend(f"{name}: …{seen[-300:]!r}" for name, mark in self._marks if mark in seen)
         return seen[-self._longest :]
 
 
 class Tap:
-    """Threads pass on what comes, each end's farewell included."""
+    """Forwards data in both directions, including the end of the stream and resets."""
 
-    def __init__(self, port: int, *, sieve: Sieve) -> None:
+    def __init__(self, port: int, *, scanner: Scanner) -> None:
         self._port: Final = port
-        self._sieve: Final = sieve
+        self._sieve: Final = scanner
         self._loopback: Final = Loopback(self._relay, backlog=512)
 
     @property
     def port(self) -> int:
-        """Where to connect to instead."""
         return self._loopback.port
 
     def close(self) -> None:
@@ -50,19 +49,19 @@ class Tap:
         except OSError:
             client.close()
             return
-        back = threading.Thread(target=self._pass_on, args=(daemon, client), kwargs={"is_sifted": True}, daemon=True)
+        back = threading.Thread(target=self._forward, args=(daemon, client), kwargs={"is_scanned": True}, daemon=True)
         back.start()
-        self._pass_on(client, daemon, is_sifted=False)
+        self._forward(client, daemon, is_scanned=False)
         back.join()
         client.close()
         daemon.close()
 
-    def _pass_on(self, source: socket.socket, target: socket.socket, *, is_sifted: bool) -> None:
+    def _forward(self, source: socket.socket, target: socket.socket, *, is_scanned: bool) -> None:
         kept = b""
         try:
             while data := source.recv(65536):
-                if is_sifted:
-                    kept = self._sieve.sift(kept, data)
+                if is_scanned:
+                    kept = self._sieve.scan(kept, data)
                 target.sendall(data)
             target.shutdown(socket.SHUT_WR)
         except OSError:

@@ -1,4 +1,4 @@
-"""The attacked daemon: a real process with seeded secrets, all of whose output is searched."""
+"""The attacked daemon: a separate process with seeded secrets, whose whole output is searched for them."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ from tests.attacks import seeds
 from tests.attacks.backend import Backend
 from tests.attacks.canary import Canary
 from tests.attacks.client import PATIENCE_SECONDS, Client, Fields
-from tests.attacks.tap import Sieve, Tap
+from tests.attacks.tap import Scanner, Tap
 from tests.fork_server import FORKED
 
 COUNTED: Final = (
@@ -35,75 +35,75 @@ COUNTED: Final = (
     "worker_threads_stuck",
     "tasks",
 )
-"""Of the status: what no attack may leave behind."""
+"""Members of the status that must not increase."""
 LOG_SECONDS: Final = 60.0
-"""How long a line of the log is waited for: a start takes long where others use the machine."""
+"""The time limit for a log line. On a busy machine, starting takes long."""
 PYTHON: Final = os.path.realpath(sys.executable)
-"""An interpreter for commands. With -IS it imports no `site` and no packages, which takes longer than all the rest."""
+"""An interpreter for commands. With -IS, it starts faster, because it does not import `site`."""
 SPARE_DESCRIPTORS: Final = 4
-"""Descriptors that can be opened late and stay open, such as an idle connection."""
+"""Additional descriptors that can stay open, such as idle connections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to attack."""
+    """The files and settings of the daemon."""
 
     file: str
-    """YAML, beside which `seeds.FILE` is read; `@canary@`, `@port@`, `@trophy@`, `@backend@` and `@python@` are filled
-    in."""
+    """YAML with the placeholders `@canary@`, `@port@`, `@payload_file@`, `@backend@` and `@python@`. `seeds.FILE` is
+    served in addition."""
     files: Mapping[str, str] = field(default_factory=empty)
-    """More files, by their names."""
+    """Other files by name."""
     flags: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=empty)
     operator: tuple[tuple[str, str], ...] = ()
-    """Header fields that give access to the status if there is `auth`."""
+    """Header fields for the status, if the file has `auth`."""
     tolerated: frozenset[str] = frozenset()
     """See `Target.tolerated`."""
     secrets: Sequence[str] = ()
-    """More that must never be sent or logged."""
+    """Other secrets that must never be sent or logged."""
     is_stdio: bool = False
-    """Whether standard input and output are served, too."""
+    """Whether the daemon also serves standard input and output."""
 
 
 @dataclass(kw_only=True)
 class Target:
-    """The daemon and its surroundings. Belongs to no event loop, so that a whole file of tests may share it."""
+    """The daemon and its environment. Does not depend on an event loop, so that all tests of a file can share it."""
 
     folder: Path
     canary: Canary
     backend: Backend
     operator: Fields
     process: "subprocess.Popen[bytes]"
-    sieve: Sieve
+    scanner: Scanner
     log: list[str] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
-    """Of standard output."""
+    """The lines of standard output."""
     tolerated: set[str]
-    """Log events of errors that a test causes on purpose, by failing plugins or files."""
-    is_hearing: threading.Event = field(default_factory=threading.Event)
-    """Cleared, standard output is not read: its pipe fills up."""
-    _said: threading.Condition = field(default_factory=threading.Condition)
+    """Log events of errors that a test causes on purpose."""
+    is_reading: threading.Event = field(default_factory=threading.Event)
+    """Clear it to stop reading standard output, so that its pipe fills up."""
+    _output_changed: threading.Condition = field(default_factory=threading.Condition)
     _port: int = 0
     _tap: Tap | None = None
     _baseline: Mapping[str, Json] = field(default_factory=dict)
     _read: int = 0
-    """Lines of the log that were judged."""
+    """The number of checked log lines."""
     _has_ended: bool = False
-    _ears: list[threading.Thread] = field(default_factory=list)
+    _readers: list[threading.Thread] = field(default_factory=list)
 
     def _repr_pretty_(self, printer: Printer, _cycle: object) -> None:
-        """What hypothesis shows of it, which is not the point."""
+        """Shorten the output of hypothesis."""
         printer.text("target")
 
     @property
     def client(self) -> Client:
-        """Talks through the tap."""
+        """A client that connects through the tap."""
         assert self._tap is not None
         return Client(port=self._tap.port)
 
     @property
     def direct(self) -> Client:
-        """Talks to the daemon itself, where the tap would be in the way."""
+        """A client that connects to the daemon without the tap."""
         return Client(port=self._port)
 
     @property
@@ -111,9 +111,9 @@ class Target:
         return f"http://127.0.0.1:{self.client.port}/mcp"
 
     def event(self, name: str, *, after: int = 0) -> Json:
-        """The first log line of that name, once there is one."""
-        with self._said:
-            found = self._said.wait_for(lambda: self._find(name, after) or self._has_ended, LOG_SECONDS)
+        """Wait for a log event, and return it."""
+        with self._output_changed:
+            found = self._output_changed.wait_for(lambda: self._find_event(name, after) or self._has_ended, LOG_SECONDS)
         assert isinstance(found, dict), (name, self.log)
         return found
 
@@ -124,20 +124,20 @@ class Target:
         self.process.stdin.flush()
 
     def line_with(self, request_id: Json) -> Json:
-        """The message on standard output that answers a request."""
+        """Wait for the response to a request on standard output."""
 
         def find() -> Json:
             messages = map(orjson.loads, self.lines)
             singles = (message for message in messages if isinstance(message, dict))
             return next((message for message in singles if message.get("id") == request_id), None)
 
-        with self._said:
-            found = self._said.wait_for(lambda: find() or self._has_ended, PATIENCE_SECONDS)
+        with self._output_changed:
+            found = self._output_changed.wait_for(lambda: find() or self._has_ended, PATIENCE_SECONDS)
         assert isinstance(found, dict), (request_id, self.lines, self.log)
         return found
 
     def status(self) -> JsonObject:
-        """What there is of everything."""
+        """Return the counts of everything that an attack could leave behind."""
         answer = self.direct.request("GET", "/-/status", fields=self.operator)
         assert answer.status == 200, answer
         process = Path("/proc", str(self.process.pid))
@@ -145,11 +145,11 @@ class Target:
         return {
             **{name: answer.json[name] for name in COUNTED},
             "pids": pids,
-            "descriptors": len(os.listdir(process / "fd")),  # noqa: PTH208 - counts links, does not read them
+            "descriptors": len(os.listdir(process / "fd")),  # noqa: PTH208 - only counts entries
         }
 
     def rss(self) -> int:
-        """Bytes of memory in use."""
+        """Return the resident memory in bytes."""
         words = Path("/proc", str(self.process.pid), "statm").read_text().split()
         return int(words[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -161,13 +161,13 @@ class Target:
         self.assert_quiet()
 
     def assert_quiet(self) -> None:
-        """Check like `assert_unharmed`, for a daemon that may have ended."""
+        """Check a daemon that can have exited for errors, leaked secrets and reached canaries."""
         fresh, self._read = self.log[self._read :], len(self.log)
         broken = [line for line in fresh if _is_failure(line, self.tolerated)]
         assert not broken, broken
-        assert not self.sieve.found, self.sieve.found
+        assert not self.scanner.found, self.scanner.found
         assert not self.canary.reached, self.canary.reached
-        assert not self.canary.trophy.exists(), "a payload ran"
+        assert not self.canary.payload_file.exists(), "a payload ran"
 
     def _assert_nothing_left(self) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -175,7 +175,7 @@ class Target:
             time.sleep(0.02)
         before = self._baseline
         if more:
-            self.take_stock()  # the next test shall not pay for this one
+            self.record_baseline()  # otherwise, the next test would fail too
         assert not more, (more, before)
 
     def _more_than_before(self) -> Mapping[str, Json]:
@@ -187,47 +187,46 @@ class Target:
             more["descriptors"] = now["descriptors"]
         return more
 
-    def _find(self, name: str, after: int) -> Json:
+    def _find_event(self, name: str, after: int) -> Json:
         for line in self.log[after:]:
             with suppress(orjson.JSONDecodeError):
                 if (entry := orjson.loads(line)).get("event") == name:
                     return entry
         return None
 
-    def _hear(self, stream: IO[bytes], heard: Callable[[bytes], None]) -> None:
+    def _read_lines(self, stream: IO[bytes], handle: Callable[[bytes], None]) -> None:
         kept = b""
         for line in stream:
-            kept = self.sieve.sift(kept, line)
-            with self._said:
-                heard(line)
-                self._said.notify_all()
+            kept = self.scanner.scan(kept, line)
+            with self._output_changed:
+                handle(line)
+                self._output_changed.notify_all()
             if stream is self.process.stdout:
-                self.is_hearing.wait()
-        with self._said:
+                self.is_reading.wait()
+        with self._output_changed:
             self._has_ended = True
-            self._said.notify_all()
+            self._output_changed.notify_all()
 
-    def start_hearing(self) -> None:
-        """Read both outputs, in threads that end with them."""
-        self.is_hearing.set()
-        ears = {
+    def start_reading(self) -> None:
+        """Read standard output and standard error in threads."""
+        self.is_reading.set()
+        handlers = {
             self.process.stderr: lambda line: self.log.append(line.decode(errors="replace")),
             self.process.stdout: self.lines.append,
         }
-        for stream, heard in ears.items():
+        for stream, handle in handlers.items():
             assert stream is not None
-            thread = threading.Thread(target=self._hear, args=(stream, heard), daemon=True)
+            thread = threading.Thread(target=self._read_lines, args=(stream, handle), daemon=True)
             thread.start()
-            self._ears.append(thread)
+            self._readers.append(thread)
 
     def settle(self) -> None:
-        """Wait until it listens, let it open what it opens late, and take stock."""
+        """Wait until the daemon listens, and record the baseline."""
         self._port = int(self.event("listening")["url"].split(":")[2].split("/")[0])
-        self._tap = Tap(self._port, sieve=self.sieve)
-        self.take_stock()
+        self._tap = Tap(self._port, scanner=self.scanner)
+        self.record_baseline()
 
-    def take_stock(self) -> None:
-        """What there is now may stay."""
+    def record_baseline(self) -> None:
         self._baseline = self.status()
 
     def end(self) -> None:
@@ -236,10 +235,10 @@ class Target:
         with suppress(ProcessLookupError):
             self.process.kill()
         self.process.wait(PATIENCE_SECONDS)
-        self.is_hearing.set()
-        for ear in self._ears:
-            ear.join(PATIENCE_SECONDS)  # whatever held the outputs open was left behind
-            assert not ear.is_alive(), "a process still has the daemon's output"
+        self.is_reading.set()
+        for reader in self._readers:
+            reader.join(PATIENCE_SECONDS)  # fails if a child process was left behind
+            assert not reader.is_alive(), "a process still has the daemon's output"
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
                 stream.close()
@@ -257,24 +256,24 @@ def _is_failure(line: str, tolerated: Container[str]) -> bool:
 
 @contextmanager
 def attacking(plan: Plan, folder: Path) -> Iterator[Target]:
-    """A daemon that serves `plan` from a directory; it must end by itself when it is told to."""
+    """Run a daemon with a plan in a directory. It must exit on SIGTERM."""
     served, outside = folder / "served", folder / "outside"
     served.mkdir()
     outside.mkdir()
     canary, backend = Canary(outside), Backend()
     seeds.write_files(served)
-    (served / "main.yaml").write_text(_filled_in(plan.file, canary, backend))
+    (served / "main.yaml").write_text(_fill_in(plan.file, canary, backend))
     for name, text in plan.files.items():
         (served / name).parent.mkdir(parents=True, exist_ok=True)
-        (served / name).write_text(_filled_in(text, canary, backend))
+        (served / name).write_text(_fill_in(text, canary, backend))
     target = Target(
         folder=served,
         canary=canary,
         backend=backend,
         operator=plan.operator,
         tolerated=set(plan.tolerated),
-        process=_started(plan, served),
-        sieve=Sieve(
+        process=_start(plan, served),
+        scanner=Scanner(
             [
                 *seeds.written_forms(),
                 ("canary", canary.content.encode()),
@@ -283,7 +282,7 @@ def attacking(plan: Plan, folder: Path) -> Iterator[Target]:
         ),
     )
     try:
-        target.start_hearing()
+        target.start_reading()
         target.settle()
         yield target
         target.process.send_signal(signal.SIGTERM)
@@ -295,14 +294,14 @@ def attacking(plan: Plan, folder: Path) -> Iterator[Target]:
         backend.close()
 
 
-def _filled_in(text: str, canary: Canary, backend: Backend) -> str:
-    paths = {"canary": canary.file, "trophy": canary.trophy, "python": PYTHON}
+def _fill_in(text: str, canary: Canary, backend: Backend) -> str:
+    paths = {"canary": canary.file, "payload_file": canary.payload_file, "python": PYTHON}
     for name, value in {**paths, "port": canary.port, "backend": backend.url}.items():
         text = text.replace(f"@{name}@", str(value))
     return dedent(text)
 
 
-def _started(plan: Plan, served: Path) -> "subprocess.Popen[bytes]":
+def _start(plan: Plan, served: Path) -> "subprocess.Popen[bytes]":
     own = {name: value for name, value in os.environ.items() if not name.startswith("MCP_GATEWAY_")}
     flags = ["--http", "127.0.0.1:0", "--log-format", "json", *plan.flags]
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Arguments, claims and proofs cannot change the caller's identity, and are never more than values."""
+"""Arguments, claims and proofs cannot change the caller's identity, and are only treated as data."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -213,7 +213,7 @@ def test_dpop_proof_cannot_be_replayed_or_used_elsewhere(target: Target, issuer:
         (token, "DPoP", holder.proof(token, htu="https://other.example.com/mcp")),
         (token, "DPoP", holder.proof(token, htu=url, htm="GET")),
         (token, "Bearer", holder.proof(token, htu=url)),  # downgraded
-        (token, "DPoP", Holder(issuer).proof(token, htu=url, nonce=holder.nonce)),  # of another key
+        (token, "DPoP", Holder(issuer).proof(token, htu=url, nonce=holder.nonce)),  # with another key
     ):
         answer = called(target, stolen, "who", scheme=scheme, DPoP=sent)
         assert answer.status == 401

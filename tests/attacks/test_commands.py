@@ -1,7 +1,4 @@
-"""Commands that use too much, print too much or do not end: the call ends in time, and leaves nothing behind.
-
-Errors are reported to the model. After each test, `assert_unharmed` checks that the canary is untouched.
-"""
+"""Calls of commands that exceed limits, flood their output or do not exit end in time, and leave nothing behind."""
 
 import os
 import select
@@ -67,7 +64,7 @@ def _programs() -> None:
     need_sandboxes()
 
 
-# Too much
+# Limits
 
 GREEDY = {
     "memory": "x = bytearray(2**30)",
@@ -78,7 +75,7 @@ GREEDY = {
 }
 GREEDY_INSIDE = {
     **GREEDY,
-    # Seconds of processor time; outside, `tests/executors/test_limits.py` spends them.
+    # These use CPU seconds. The other half is tested in `tests/executors/test_limits.py`.
     "cpu": "while True: pass",
     "cpu, deaf to the signal": "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
     "file_size": "f = open('/tmp/full', 'wb', 0)\nwhile True: f.write(bytes(2**16))",
@@ -88,7 +85,7 @@ GREEDY_INSIDE = {
 
 @pytest.mark.parametrize(
     "what",
-    # Of the two that spend seconds of processor time the one that the other includes is left to the build.
+    # Of the two tests that use seconds of CPU time, one runs only in CI.
     [pytest.param(each, marks=[pytest.mark.build] * (each == "cpu")) for each in GREEDY_INSIDE],
 )
 def test_command_over_its_limit_is_stopped(target: Target, what: str) -> None:
@@ -105,7 +102,7 @@ MODEST = "x = bytes(50 * 2**20); sum(range(10**6)); open('/dev/null', 'wb').writ
 
 @pytest.mark.parametrize("tool", ["limited", "boxed"])
 def test_command_below_its_limit_succeeds(target: Target, tool: str) -> None:
-    assert target.client.says(tool, {"code": MODEST}) == f"{50 * MIB}\n"
+    assert target.client.text(tool, {"code": MODEST}) == f"{50 * MIB}\n"
 
 
 RAISE = "import resource\nresource.setrlimit(resource.RLIMIT_{name}, (resource.RLIM_INFINITY,) * 2)\nprint('raised')"
@@ -115,22 +112,22 @@ RAISE = "import resource\nresource.setrlimit(resource.RLIMIT_{name}, (resource.R
 def test_command_cannot_raise_its_limits(target: Target, name: str) -> None:
     code = RAISE.format(name=name)
     assert "raised" not in target.client.refusal("boxed", {"code": code})
-    if os.geteuid():  # without a sandbox, root is allowed to
+    if os.geteuid():  # without a sandbox, root can raise limits
         assert "raised" not in target.client.refusal("limited", {"code": code})
     lower = code.replace("(resource.RLIM_INFINITY,) * 2", "(0, 0)")
-    assert name in {"AS", "CPU"} or target.client.says("limited", {"code": lower}) == "raised\n"
+    assert name in {"AS", "CPU"} or target.client.text("limited", {"code": lower}) == "raised\n"
 
 
 def test_crashed_command_leaves_no_core_file(target: Target) -> None:
-    """A core has what was in memory in it, secrets too."""
+    """A core file contains secrets from memory."""
     for tool in ("limited", "boxed"):
         assert (
-            target.client.says(tool, {"code": "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"})
+            target.client.text(tool, {"code": "import resource; print(resource.getrlimit(resource.RLIMIT_CORE))"})
             == "(0, 0)\n"
         )
 
 
-# Without end
+# Endless commands
 
 ENDLESS = (
     "sleep 600",
@@ -158,7 +155,7 @@ def test_endless_commands_are_killed(target: Target) -> None:
         for code, text in zip(ENDLESS, texts, strict=True):
             assert "timed out after 0.2 s" in text, (code, text)
     assert target.rss() - before < 128 * MIB
-    assert target.client.says("run", {"code": "echo still here"}) == "still here\n"
+    assert target.client.text("run", {"code": "echo still here"}) == "still here\n"
 
 
 LEFT = (
@@ -180,25 +177,24 @@ HOPS = "import os\nfor _ in range(100):\n  if os.getsid(0) != os.getpid(): os.se
 
 def test_background_processes_of_commands_are_killed(target: Target) -> None:
     for code in LEFT:
-        assert "done" in target.client.says("run", {"code": f"{code}\necho done"}), code
+        assert "done" in target.client.text("run", {"code": f"{code}\necho done"}), code
 
 
 def test_zombie_processes_are_reaped(target: Target) -> None:
-    """`assert_unharmed` counts the dead children, too, and has no patience of a minute."""
+    """The daemon must reap them sooner than `assert_unharmed` requires."""
 
     def reaped() -> int:
         return int(target.direct.request("GET", "/-/status", fields=target.operator).json["orphans_reaped"])
 
     before, deadline = reaped(), time.monotonic() + PATIENCE_SECONDS
-    # The pipe is at its end when the last of them has ended.
-    target.client.says("run", {"code": f"'{PYTHON}' -ISc '{HOPS}' | cat"})
+    # The pipe is closed when the last process has exited.
+    target.client.text("run", {"code": f"'{PYTHON}' -ISc '{HOPS}' | cat"})
     while reaped() < before + 99:
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 def test_command_ends_when_its_caller_disconnects(target: Target) -> None:
-    """`assert_unharmed` waits until no child is left, and none is counted."""
     for code in ENDLESS:
         body = orjson.dumps(request("tools/call", {"name": "run", "arguments": {"code": code}}))
         fields = ["Content-Type: application/json", f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/call"]
@@ -209,7 +205,7 @@ def test_command_ends_when_its_caller_disconnects(target: Target) -> None:
                 select.select([connection], [], [], pause)
 
 
-# Too much to say, or to be told
+# Large output and input
 
 
 def test_many_progress_lines_are_throttled(target: Target) -> None:
@@ -221,9 +217,9 @@ def test_many_progress_lines_are_throttled(target: Target) -> None:
 
 def test_unread_standard_input_does_not_block(target: Target) -> None:
     text = "x" * 900_000
-    assert target.client.says("fed", {"code": "true", "text": text}) == ""
+    assert target.client.text("fed", {"code": "true", "text": text}) == ""
     assert "timed out after" in target.client.refusal("fed_briefly", {"code": "yes", "text": text})
-    assert "x" * 1000 in target.client.says("fed", {"code": "cat", "text": text})
+    assert "x" * 1000 in target.client.text("fed", {"code": "cat", "text": text})
 
 
 @given(text=st.text(st.characters(max_codepoint=0x9F), max_size=40))
@@ -231,7 +227,7 @@ def test_unread_standard_input_does_not_block(target: Target) -> None:
 @pytest.mark.build
 def test_output_contains_no_terminal_escapes(target: Target, text: str) -> None:
     octal = "".join(f"\\{byte:03o}" for byte in text.encode())
-    said = target.client.says("run", {"code": f"printf '{octal}\\033]0;title\\007\\033[31mred'"})
+    said = target.client.text("run", {"code": f"printf '{octal}\\033]0;title\\007\\033[31mred'"})
     assert not [character for character in said if ord(character) < 32 and character not in "\t\n"]
     assert not [character for character in said if 0x7F <= ord(character) <= 0x9F]
     assert said.endswith("red")

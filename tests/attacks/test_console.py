@@ -36,7 +36,7 @@ def enter(target: Target, token: str) -> Answer:
 
 @pytest.fixture
 def cookie(target: Target) -> str:
-    """The control of all that follows: the printed link lets its reader in."""
+    """Return the cookie of a sign-in with the printed link, as a control."""
     entered = enter(target, token_of(target))
     assert entered.status == 303
     cookie = entered.headers["set-cookie"].partition(";")[0]
@@ -150,7 +150,7 @@ def test_guessed_tokens_are_rejected_and_throttled(target: Target, cookie: str) 
         assert (answer.status, "set-cookie" in answer.headers) == (401, False), guess
     answers = {overview(target, ("Authorization", "Bearer guess")).status for _ in range(20)}
     assert 429 in answers
-    assert enter(target, token).status == 303  # wrong guesses do not lock out other users
+    assert enter(target, token).status == 303  # wrong tokens do not lock out other users
     assert overview(target, ("Cookie", cookie)).status == 200
     denied = [line for line in target.log if "console sign-in denied" in line]
     assert denied
@@ -160,7 +160,7 @@ def test_guessed_tokens_are_rejected_and_throttled(target: Target, cookie: str) 
 @pytest.mark.parametrize("path", ["/-/api/overview?token={}", "/-/console/static/app.js?token={}", "/mcp?token={}"])
 def test_token_in_another_url_is_ignored(target: Target, path: str) -> None:
     answer = target.client.request("GET", path.format(token_of(target)))
-    assert answer.status in {200, 400, 401, 406}  # the file is everybody's
+    assert answer.status in {200, 400, 401, 406}  # the file is public
     assert "set-cookie" not in answer.headers
 
 

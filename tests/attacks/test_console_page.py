@@ -1,4 +1,4 @@
-"""Attacks on the console's page in a real browser: by results and names of tools, and by other sites."""
+"""Attacks on the console in a real browser: through results and names of tools, and from other sites."""
 
 import base64
 from collections.abc import AsyncIterator, Iterator
@@ -76,7 +76,7 @@ FIELDS: Final = {
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    """A browser that takes every name of `.test` for this machine."""
+    """A browser that resolves all names under `.test` to this machine."""
     async with chromium("--host-resolver-rules=MAP *.test 127.0.0.1") as found:
         yield found
 
@@ -102,7 +102,7 @@ async def signed_in(browser: Browser, victim: Served) -> AsyncIterator[Tab]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def ours(signed_in: Tab) -> AsyncIterator[Tab]:
-    """The tab of the console's user. Tabs that a test opens next to it are closed."""
+    """The tab of the console's user. Other tabs are closed at the end of the test."""
     signed_in.forget()
     yield signed_in
     for page in signed_in.page.context.pages:
@@ -111,7 +111,7 @@ async def ours(signed_in: Tab) -> AsyncIterator[Tab]:
 
 
 def heard(page: Page) -> list[str]:
-    """The requests of a page to anybody else."""
+    """Record the requests of a page to other origins."""
     elsewhere: list[str] = []
 
     def hear(request: Request) -> None:
@@ -132,7 +132,7 @@ async def test_tool_names_and_results_are_shown_as_text(ours: Tab) -> None:
     await ours.open("call", tool="hostile")
     await page.get_by_role("button", name="Run").click()
     result = page.get_by_role("region", name="Result")
-    await expect(result).to_contain_text("<script>window.pwned=1</script>")  # the control: it is shown
+    await expect(result).to_contain_text("<script>window.pwned=1</script>")  # control: it is shown
     await expect(result.locator("img[src^='blob:']")).to_be_visible()
     await ours.open("catalog", open="tool:hostile")
     await expect(page.get_by_role("complementary", name="Details")).to_contain_text("<script>")
@@ -159,7 +159,7 @@ async def test_url_of_a_question_is_shown_by_host_and_never_opened_by_script(our
     assert await dialog.get_by_role("link").count() == 0
     await dialog.get_by_role("button", name="I trust this site").click()
     link = dialog.get_by_role("link")
-    await expect(link).to_have_attribute("href", "https://bank.example@evil.test/%E2%80%AE")  # the control
+    await expect(link).to_have_attribute("href", "https://bank.example@evil.test/%E2%80%AE")  # control
     await expect(link).to_have_attribute("rel", "noreferrer noopener")
     await dialog.get_by_role("button", name="Decline").click()
     await expect(page.get_by_role("region", name="Result")).to_contain_text("decline")
@@ -167,7 +167,7 @@ async def test_url_of_a_question_is_shown_by_host_and_never_opened_by_script(our
 
 @pytest.fixture(params=["127.0.0.2", "127.0.0.1"], ids=["another site", "another port"])
 def evil(request: pytest.FixtureRequest) -> Iterator[Web]:
-    """Another site, or another port: its requests carry the cookie, because a site does not include the port."""
+    """Run a server on another site or port. Cookies are sent to it, because a site does not include the port."""
     with serving(request.param) as web:
         web.answers["/"] = _page("<h1>elsewhere</h1>")
         yield web
@@ -191,7 +191,7 @@ async def test_page_of_another_origin_cannot_post_with_the_cookie(ours: Tab, evi
         assert await page.evaluate(FETCH, [url, CALL, fields]) != 200
     await page.evaluate(BLIND, [url, CALL])
     assert not (it.folder / "touched").exists()
-    # The control: the same from the console's own page.
+    # Control: the same request from the console's own page.
     assert await ours.page.evaluate(FETCH, [url, CALL, FIELDS]) == 200
     assert (it.folder / "touched").exists() or path.endswith("reload")
 
@@ -216,7 +216,7 @@ async def test_cookie_is_invalid_at_another_listener(
         stolen = Tab(page=page, served=replace(other, link=other.console))
         await page.goto(other.console)
         await expect(stolen.heading("Sign in")).to_be_visible()
-        await page.goto(victim.console)  # the control: it was a good one
+        await page.goto(victim.console)  # control: it was a good one
         await expect(stolen.heading("Overview")).to_be_visible()
         await context.close()
 

@@ -1,7 +1,7 @@
-"""A greedy client gets a share of connections, sessions, streams, calls and time. Others are still served.
+"""One client cannot use up connections, sessions, streams, calls or time. Other clients are still served.
 
-The attacker has a different loopback address than the legitimate client, which is served while everything that the
-attacker has opened is still open. Nothing is timed: a starved client fails the test by waiting forever.
+The attacker has a different loopback address than the legitimate client, which is served while the attacker's
+connections, sessions and calls stay open. If it is not served, the test times out.
 """
 
 import select
@@ -76,13 +76,13 @@ HEAD: Final = b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: applicati
 
 @contextmanager
 def open_lines(target: Target, number: int) -> Iterator[list[socket.socket]]:
-    """Connections of the attacker."""
+    """Open connections of the attacker."""
     with ExitStack() as stack:
         place = ("127.0.0.1", target.direct.port)
         yield [stack.enter_context(socket.create_connection(place, PATIENCE_SECONDS, ATTACKER)) for _ in range(number)]
 
 
-def first_to_hear(lines: Sequence[socket.socket], number: int) -> list[socket.socket]:
+def first_with_data(lines: Sequence[socket.socket], number: int) -> list[socket.socket]:
     """Return the connections that received data, once there are `number` of them."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while len(found := select.select(lines, [], [], 0)[0]) < number and time.monotonic() < deadline:
@@ -92,7 +92,7 @@ def first_to_hear(lines: Sequence[socket.socket], number: int) -> list[socket.so
 
 
 def heard(line: socket.socket) -> bytes:
-    """All that comes until the daemon hangs up."""
+    """Return everything until the daemon closes the connection."""
     received = b""
     try:
         while chunk := line.recv(65536):
@@ -103,9 +103,9 @@ def heard(line: socket.socket) -> bytes:
 
 
 def assert_others_work(target: Target) -> None:
-    """Control: another client calls, reads and opens a session."""
+    """Check that another client can call, read and open a session."""
     client = target.client
-    assert client.says("echo", {"text": "still here"}) == "still here"
+    assert client.text("echo", {"text": "still here"}) == "still here"
     with client.session() as session:
         assert session.ask("resources/read", {"uri": "any://a"})["result"]["contents"][0]["text"] == "a"
 
@@ -155,12 +155,12 @@ def test_too_many_header_fields_are_rejected_early(target: Target, head: bytes) 
     assert_others_work(target)
 
 
-def attacker(target: Target) -> "FromElsewhere":
-    return FromElsewhere(port=target.direct.port)
+def attacker(target: Target) -> "AttackerClient":
+    return AttackerClient(port=target.direct.port)
 
 
-class FromElsewhere(Client):
-    """The attacker's client."""
+class AttackerClient(Client):
+    """A client with the attacker's address."""
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
@@ -215,7 +215,7 @@ def test_slow_calls_of_one_caller_leave_permits_for_others(target: Target) -> No
     with open_lines(target, 20) as lines:
         for line in lines:
             line.sendall(client.encoded("POST", "/mcp", fields=fields, body=body))
-        for line in first_to_hear(lines, 12):  # four run and four wait
+        for line in first_with_data(lines, 12):  # four run and four wait
             assert b"limits.concurrency, per_caller" in line.recv(65536)
         assert_others_work(target)
 
@@ -225,7 +225,7 @@ def test_rate_limit_is_per_caller(target: Target) -> None:
     texts = [client.call("seldom")["content"][0]["text"] for _ in range(20)]
     assert texts[:3] == ["here"] * 3
     assert all(text.startswith("Called too often: at most 3/hour") for text in texts[3:])
-    assert target.client.says("seldom") == "here"
+    assert target.client.text("seldom") == "here"
 
 
 LONG: Final = 3_500_000
@@ -244,7 +244,7 @@ REDOS: Final[dict[str, JsonObject]] = {
 def test_patterns_run_in_bounded_time(target: Target, arguments: JsonObject) -> None:
     assert "Invalid arguments" in target.client.refusal("strict", arguments)
     fitting = {"email": "ada@example", "path": "a/b", "twice": "aa", "mail": "ada@example.org"}
-    assert target.client.says("strict", {**fitting, "when": "2025-01-31T12:30:00Z"}) == "fits"
+    assert target.client.text("strict", {**fitting, "when": "2025-01-31T12:30:00Z"}) == "fits"
 
 
 @given(st.text("ab!/. ", max_size=4096), st.sampled_from(["email", "path", "twice", "mail", "when"]))
@@ -268,7 +268,7 @@ def test_huge_arrays_are_validated_or_rejected(target: Target, items: Json, answ
     if answer:
         assert answer in target.client.refusal("unique", {"items": items})
     else:
-        assert target.client.says("unique", {"items": items}) == "all different"
+        assert target.client.text("unique", {"items": items}) == "all different"
 
 
 def test_deep_schema_errors_are_not_exponential(target: Target) -> None:
@@ -277,7 +277,7 @@ def test_deep_schema_errors_are_not_exponential(target: Target) -> None:
     for _ in range(12):
         wrong, right = {"kind": "and", "args": [wrong]}, {"kind": "and", "args": [right]}
     assert "Invalid arguments" in target.client.refusal("tree", {"tree": wrong})
-    assert target.client.says("tree", {"tree": right}) == "grown"
+    assert target.client.text("tree", {"tree": right}) == "grown"
 
 
 @pytest.mark.parametrize("depth", [31, 33, 100_000])

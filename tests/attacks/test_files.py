@@ -50,7 +50,7 @@ PLAN = Plan(
 
 @pytest.fixture(scope="module", autouse=True)
 def _traps(daemon: Target) -> Iterator[None]:
-    """Names in the served directory that look like files but are not, or that lead out of it."""
+    """Create special files in the served directory, and links that lead out of it."""
     docs = daemon.folder / "docs"
     os.mkfifo(docs / "fifo.md")
     (docs / "device.md").symlink_to("/dev/zero")
@@ -87,7 +87,7 @@ def test_served_files_can_be_read(target: Target) -> None:
         assert read(target, f"{scheme}:///inside.md") == "public b"
 
 
-CLIMBS = (
+TRAVERSALS = (
     "../main.yaml", "sub/../../main.yaml", "../plain.secret", "./a.md", "sub/../a.md", "sub/./b.md", "a.md/../a.md",
     "%2e%2e/main.yaml", "%2e%2e%2fmain.yaml", "..%2fmain.yaml", "%2e./main.yaml", ".%2e%2f%2e%2e/outside/canary.txt",
     "%252e%252e/main.yaml", "%252e%252e%252fmain.yaml", "%25252e%25252e/main.yaml", "..%252fmain.yaml",
@@ -104,7 +104,7 @@ CLIMBS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("path", CLIMBS, ids=lambda path: ascii(path)[:40])
+@pytest.mark.parametrize("path", TRAVERSALS, ids=lambda path: ascii(path)[:40])
 @pytest.mark.parametrize("scheme", ["docs", "everything"])
 def test_spellings_of_a_path_cannot_leave_the_directory(target: Target, scheme: str, path: str) -> None:
     assert read(target, f"{scheme}:///{path}") is None
@@ -167,7 +167,7 @@ def test_lists_contain_only_served_files(target: Target) -> None:
 
 @contextmanager
 def swapping(*steps: tuple[Path, Path]) -> Iterator[None]:
-    """Put each second path in the place of the first, and back, for as long as the context lasts."""
+    """Repeatedly exchange the paths of each pair while the context is open."""
     stop = threading.Event()
 
     def swap() -> None:
@@ -232,13 +232,13 @@ def test_path_cannot_leave_its_directory(target: Target, path: str) -> None:
     assert "must be an absolute path under" in target.client.refusal("show", {"path": text})
     good = f"{docs}/a.md"
     assert "must be an absolute path under" in target.client.refusal("show_all", {"paths": [good, text]})
-    assert target.client.says("show", {"path": good}) == "public a"
-    assert target.client.says("show_all", {"paths": [good, f"{docs}/sub/../sub/b.md"]}) == "public apublic b"
+    assert target.client.text("show", {"path": good}) == "public a"
+    assert target.client.text("show_all", {"paths": [good, f"{docs}/sub/../sub/b.md"]}) == "public apublic b"
 
 
 @given(steps=st.lists(st.sampled_from(("..", ".", "sub", "up", "out", "a.md", "", "docs")), max_size=8))
 @examples(40)
-def test_winding_paths_cannot_leave_the_directory(target: Target, steps: list[str]) -> None:
+def test_combined_path_segments_cannot_leave_the_directory(target: Target, steps: list[str]) -> None:
     docs = target.folder / "docs"
     path = "/".join([str(docs), *steps])
     is_inside = Path(os.path.realpath(path)).is_relative_to(docs)
@@ -248,7 +248,7 @@ def test_winding_paths_cannot_leave_the_directory(target: Target, steps: list[st
 
 @contextmanager
 def swapped(directory: Path, leads_to: Path) -> Iterator[None]:
-    """A link in the place of a directory, for a while."""
+    """Replace a directory by a link while the context is open."""
     aside = directory.with_name(f"{directory.name}.aside")
     directory.rename(aside)
     directory.symlink_to(leads_to)

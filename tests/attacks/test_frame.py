@@ -1,4 +1,4 @@
-"""The framework detects attacks: a test can fail for each of its reasons."""
+"""The test framework detects each kind of successful attack."""
 
 import http.client
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.attacks.seeds import SECRETS
-from tests.attacks.tap import Sieve
+from tests.attacks.tap import Scanner
 from tests.attacks.target import Plan, Target, attacking
 
 PLAN = Plan(
@@ -18,8 +18,8 @@ PLAN = Plan(
         input: {path: string}
         shell: {command: [cat, "--", "{{ path }}"]}
       leave:
-        description: Make the trophy.
-        shell: {command: [touch, "@trophy@"]}
+        description: Make the payload_file.
+        shell: {command: [touch, "@payload_file@"]}
       echo:
         description: Say it again.
         input: {text: string}
@@ -29,7 +29,7 @@ PLAN = Plan(
 
 
 def test_seeded_tools_work_without_leaks(target: Target) -> None:
-    assert target.client.says("seeded_command") == " ".join(
+    assert target.client.text("seeded_command") == " ".join(
         str(len(SECRETS[name].encode())) for name in ("env in an environment", "file", "file of lines")
     )
     assert "127.0.0.1" in target.client.refusal("seeded_request")
@@ -38,27 +38,27 @@ def test_seeded_tools_work_without_leaks(target: Target) -> None:
 
 def test_read_of_an_outside_file_is_detected(tmp_path: Path) -> None:
     with attacking(PLAN, tmp_path) as target:
-        target.client.says("read", {"path": str(target.canary.file)})
+        target.client.text("read", {"path": str(target.canary.file)})
         with pytest.raises(AssertionError, match="canary"):
             target.assert_unharmed()
-        target.sieve.found.clear()
+        target.scanner.found.clear()
 
 
 def test_leaked_secret_is_detected(tmp_path: Path) -> None:
     plan = replace(PLAN, environment={"MCP_GATEWAY_SECRET_KEY": "another key, so that this one is not masked"})
     with attacking(plan, tmp_path) as target:
-        target.client.says("echo", {"text": SECRETS["signing key"]})
+        target.client.text("echo", {"text": SECRETS["signing key"]})
         with pytest.raises(AssertionError, match="signing key"):
             target.assert_unharmed()
-        target.sieve.found.clear()
+        target.scanner.found.clear()
 
 
 def test_executed_payload_is_detected(tmp_path: Path) -> None:
     with attacking(PLAN, tmp_path) as target:
-        target.client.says("leave")
+        target.client.text("leave")
         with pytest.raises(AssertionError, match="payload"):
             target.assert_unharmed()
-        target.canary.trophy.unlink()
+        target.canary.payload_file.unlink()
 
 
 def test_connection_to_the_canary_is_detected(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ def test_killed_daemon_is_detected(tmp_path: Path) -> None:
 
 
 def test_split_marker_is_detected() -> None:
-    sieve = Sieve([("secret", b"correct horse")])
+    scanner = Scanner([("secret", b"correct horse")])
     kept = b""
     for byte in b"a correct horse.":
-        kept = sieve.sift(kept, bytes([byte]))
-    assert sieve.found
+        kept = scanner.scan(kept, bytes([byte]))
+    assert scanner.found

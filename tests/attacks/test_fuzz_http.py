@@ -1,4 +1,4 @@
-"""Many broken messages of both eras over HTTP, from clients that disconnect in the middle, during reloads.
+"""Fuzzing over HTTP: malformed messages of both eras, disconnects and reloads.
 
 MCP_GATEWAY_FUZZ_SECONDS and MCP_GATEWAY_FUZZ_SEED set the duration and the seed. `-s` shows the counts.
 """
@@ -15,7 +15,7 @@ import orjson
 
 from gateway.json_types import Json, JsonObject
 from tests.attacks.client import LEGACY_ACCEPT, Client, Fields
-from tests.attacks.fuzzing import SEED, Tally, assert_withstood, fuzz
+from tests.attacks.fuzzing import SEED, Tally, assert_unaffected, fuzz
 from tests.attacks.mutations import Mutator
 from tests.attacks.target import Target
 from tests.attacks.transcripts import (
@@ -63,59 +63,59 @@ async def test_http_survives_broken_messages(target: Target) -> None:
         Visitor(client_with(target, number), counters, Mutator(f"{SEED}-{number}")).visit for number in range(VISITORS)
     ]
     await fuzz(target, counters, visitors)
-    assert client_with(target, 0).says("echo", {"text": "still"}) == "still"
-    assert_withstood(target, counters)
+    assert client_with(target, 0).text("echo", {"text": "still"}) == "still"
+    assert_unaffected(target, counters)
 
 
 def client_with(target: Target, number: int) -> Client:
-    """A client with a key; some have the wrong one, or none."""
+    """Return a client with a valid key, an invalid key or no key."""
     return Client(port=target.client.port, fields=tuple(KEYS[number % len(KEYS)]))
 
 
 class Visitor:
-    """One client that behaves badly, one way after another."""
+    """A misbehaving client."""
 
     def __init__(self, client: Client, counters: Tally, mutator: Mutator) -> None:
         self._client: Final = client
         self._counters: Final = counters
         self._mutator: Final = mutator
-        self._dice: Final = mutator.dice
+        self._rng: Final = mutator.rng
         self._modern: Final = list(modern_messages())
         self._legacy: Final = list(legacy_messages())
 
     async def visit(self) -> None:
-        await self._dice.choice(
-            (self._speak_modern, self._speak_modern, self._hold_session, self._stream, self._knock)
+        await self._rng.choice(
+            (self._speak_modern, self._speak_modern, self._use_session, self._stream, self._send_anything)
         )()
 
     async def _speak_modern(self) -> None:
-        """Some requests of 2026-07-28 on one connection."""
-        await self._send(*(self._modern_request() for _ in range(self._dice.choice((1, 1, 1, 3)))))
+        """Send requests of 2026-07-28 on one connection."""
+        await self._send(*(self._modern_request() for _ in range(self._rng.choice((1, 1, 1, 3)))))
 
-    async def _hold_session(self) -> None:
-        """A session of any legacy revision, its streams, and their resumption."""
-        message: Json = opening(self._dice.choice(REVISIONS))
-        if self._dice.random() < 0.2:
+    async def _use_session(self) -> None:
+        """Use a session of a legacy revision with its streams, and resume them."""
+        message: Json = opening(self._rng.choice(REVISIONS))
+        if self._rng.random() < 0.2:
             message = orjson.loads(self._valid(self._mutator.value(message)))
         answer = await self._send(self._post(message, [("Accept", LEGACY_ACCEPT)]), whole=True)
         session = _SESSION.search(answer)
         fields: Fields = [("Accept", LEGACY_ACCEPT), ("Mcp-Session-Id", session[1] if session else b"guessed")]
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._dice.randrange(5)):
-                group.create_task(self._send(self._post(self._dice.choice(self._legacy), fields)))
-            if self._dice.random() < 0.5:
+            for _ in range(self._rng.randrange(5)):
+                group.create_task(self._send(self._post(self._rng.choice(self._legacy), fields)))
+            if self._rng.random() < 0.5:
                 group.create_task(self._listen(fields))
-        if self._dice.random() < 0.7:
+        if self._rng.random() < 0.7:
             await self._send(self._client.encoded("DELETE", "/mcp", fields=fields))
 
     async def _listen(self, fields: Fields) -> None:
         heard = await self._send(self._client.encoded("GET", "/mcp", fields=fields))
         event = _EVENT.search(heard)
-        last = event[1] if event and self._dice.random() < 0.8 else self._mutator.noise(b"1f-3").replace(b"\n", b"")
+        last = event[1] if event and self._rng.random() < 0.8 else self._mutator.noise(b"1f-3").replace(b"\n", b"")
         await self._send(self._client.encoded("GET", "/mcp", fields=[*fields, ("Last-Event-ID", last)]))
 
     async def _stream(self) -> None:
-        """HTTP+SSE: messages go where its stream says, until it is cut."""
+        """Use HTTP+SSE until the stream is closed."""
         with suppress(OSError):
             reader, writer = await asyncio.open_connection(self._client.host, self._client.port)
             try:
@@ -125,42 +125,42 @@ class Visitor:
                     while not (endpoint := _ENDPOINT.search(heard)) and b"503" not in heard:
                         heard += await reader.readuntil(b"\n\n")
                 path = endpoint[1].decode() if endpoint else "/messages?session_id=guessed"
-                messages = [opening("2024-11-05"), *self._dice.choices(self._legacy, k=self._dice.randrange(6))]
+                messages = [opening("2024-11-05"), *self._rng.choices(self._legacy, k=self._rng.randrange(6))]
                 for message in messages:
                     await self._send(self._post(message, [], path=path))
                 self._note(heard)
             except (TimeoutError, asyncio.IncompleteReadError):
                 self._counters.kinds["stream without endpoint"] += 1
             finally:
-                await self._leave(writer)
+                await self._disconnect(writer)
 
-    async def _knock(self) -> None:
-        """Any path with any method, or bytes that are hardly HTTP."""
-        method = self._dice.choice(
+    async def _send_anything(self) -> None:
+        """Send any method to any path, or bytes that are hardly HTTP."""
+        method = self._rng.choice(
             ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE", "CONNECT", "G\0T")
         )
-        request = self._client.encoded(method, self._dice.choice(_PATHS), body=self._dice.choice((b"", b"{}")))
-        await self._send(self._mutator.noise(request) if self._dice.random() < 0.7 else request)
+        request = self._client.encoded(method, self._rng.choice(_PATHS), body=self._rng.choice((b"", b"{}")))
+        await self._send(self._mutator.noise(request) if self._rng.random() < 0.7 else request)
 
     def _modern_request(self) -> bytes:
-        message = self._dice.choice(self._modern)
-        broken = message if self._dice.random() < 0.3 else orjson.loads(self._valid(self._mutator.value(message)))
-        fields = list(modern_fields(broken if _can_be_mirrored(broken) and self._dice.random() < 0.8 else message))
-        if self._dice.random() < 0.1:
-            fields.pop(self._dice.randrange(len(fields)))
-        body = self._mutator.message(broken) if self._dice.random() < 0.2 else orjson.dumps(broken)
+        message = self._rng.choice(self._modern)
+        broken = message if self._rng.random() < 0.3 else orjson.loads(self._valid(self._mutator.value(message)))
+        fields = list(modern_fields(broken if _can_be_mirrored(broken) and self._rng.random() < 0.8 else message))
+        if self._rng.random() < 0.1:
+            fields.pop(self._rng.randrange(len(fields)))
+        body = self._mutator.message(broken) if self._rng.random() < 0.2 else orjson.dumps(broken)
         request = self._client.encoded("POST", "/mcp", fields=fields, body=body)
-        return self._mutator.noise(request) if self._dice.random() < 0.15 else request
+        return self._mutator.noise(request) if self._rng.random() < 0.15 else request
 
     def _post(self, message: Json, fields: Fields, *, path: str = "/mcp") -> bytes:
-        body = self._mutator.message(message) if self._dice.random() < 0.6 else orjson.dumps(message)
+        body = self._mutator.message(message) if self._rng.random() < 0.6 else orjson.dumps(message)
         return self._client.encoded("POST", path, fields=[("Content-Type", "application/json"), *fields], body=body)
 
     def _valid(self, value: Json) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
 
     async def _send(self, *requests: bytes, whole: bool = False) -> bytes:
-        """Yield the responses to requests on one connection, until its client disconnects."""
+        """Send requests on one connection, and yield the responses until the client disconnects."""
         heard = b""
         try:
             reader, writer = await asyncio.open_connection(self._client.host, self._client.port)
@@ -170,10 +170,10 @@ class Visitor:
             for piece in self._pieces(b"".join(requests)):
                 writer.write(piece)
                 await writer.drain()
-                await asyncio.sleep(self._dice.choice((0, 0, 0.001, 0.01)))
-            if not whole and self._dice.random() < 0.15 and writer.can_write_eof():
+                await asyncio.sleep(self._rng.choice((0, 0, 0.001, 0.01)))
+            if not whole and self._rng.random() < 0.15 and writer.can_write_eof():
                 writer.write_eof()
-            async with asyncio.timeout(1 if whole else self._dice.choice((0, 0.002, 0.01, 0.05, 0.2, 1))):
+            async with asyncio.timeout(1 if whole else self._rng.choice((0, 0.002, 0.01, 0.05, 0.2, 1))):
                 while chunk := await reader.read(65536):
                     heard += chunk
                     if whole and b"\r\n\r\n" in heard:
@@ -181,16 +181,16 @@ class Visitor:
         except (OSError, TimeoutError):
             pass
         finally:
-            await self._leave(writer)
+            await self._disconnect(writer)
         self._note(heard, requests)
         return heard
 
     def _pieces(self, data: bytes) -> Sequence[bytes]:
-        cuts = sorted(self._dice.randrange(len(data) + 1) for _ in range(self._dice.choice((0, 0, 1, 3))))
+        cuts = sorted(self._rng.randrange(len(data) + 1) for _ in range(self._rng.choice((0, 0, 1, 3))))
         return [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
-    async def _leave(self, writer: asyncio.StreamWriter) -> None:
-        if self._dice.random() < 0.3:
+    async def _disconnect(self, writer: asyncio.StreamWriter) -> None:
+        if self._rng.random() < 0.3:
             connection: socket.socket = writer.get_extra_info("socket")
             with suppress(OSError):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

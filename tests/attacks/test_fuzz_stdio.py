@@ -1,4 +1,4 @@
-"""Broken lines of both eras over standard input, from a client that stops reading, hangs up, or breaks the pipe.
+"""Fuzzing over stdio: malformed messages of both eras, and a client that stops reading or closes its pipes.
 
 MCP_GATEWAY_FUZZ_SECONDS and MCP_GATEWAY_FUZZ_SEED set the duration and the seed. `-s` shows the counts.
 """
@@ -17,7 +17,7 @@ import pytest
 
 from gateway.json_types import Json
 from tests.attacks.client import PATIENCE_SECONDS, initialize
-from tests.attacks.fuzzing import SECONDS, SEED, Tally, assert_withstood, fuzz
+from tests.attacks.fuzzing import SECONDS, SEED, Tally, assert_unaffected, fuzz
 from tests.attacks.mutations import Mutator
 from tests.attacks.target import Target, attacking
 from tests.attacks.transcripts import PLAN as HTTP_PLAN
@@ -26,21 +26,21 @@ from tests.e2e.daemon import call
 
 PLAN: Final = dataclasses.replace(HTTP_PLAN, is_stdio=True)
 INTERNAL_ERROR: Final = -32603
-ENDINGS: Final = 3 if SECONDS < 60 else 24
-"""How many daemons are left in the middle."""
+ENDED_DAEMONS: Final = 3 if SECONDS < 60 else 24
+"""The number of daemons whose client disconnects."""
 
 
 def lines(mutator: Mutator) -> Iterator[bytes]:
-    """Messages one after the other, most of them broken; the first opens a session of the legacy era."""
-    dice = mutator.dice
+    """Yield messages, most of them malformed. The first one opens a legacy session."""
+    rng = mutator.rng
     messages: list[Json] = [*modern_messages(), *legacy_messages(), initialize()]
-    yield orjson.dumps(opening(dice.choice(("2025-03-26", "2025-11-25"))))
+    yield orjson.dumps(opening(rng.choice(("2025-03-26", "2025-11-25"))))
     while True:
-        message: Json = dice.choice(messages)
-        if dice.random() < 0.05:
-            message = dice.choices(messages, k=dice.randrange(120))
-        data = mutator.message(message) if dice.random() < 0.7 else orjson.dumps(message)
-        yield mutator.noise(data) if dice.random() < 0.1 else data
+        message: Json = rng.choice(messages)
+        if rng.random() < 0.05:
+            message = rng.choices(messages, k=rng.randrange(120))
+        data = mutator.message(message) if rng.random() < 0.7 else orjson.dumps(message)
+        yield mutator.noise(data) if rng.random() < 0.1 else data
 
 
 async def test_stdio_survives_broken_lines(target: Target) -> None:
@@ -52,17 +52,17 @@ async def test_stdio_survives_broken_lines(target: Target) -> None:
     descriptor = target.process.stdin.fileno()
     _write_all(descriptor, next(source) + b"\n")
     await asyncio.to_thread(target.line_with, 0)
-    target.take_stock()  # a session has come
+    target.record_baseline()  # the session is open
 
     async def write() -> None:
-        data = b"".join(next(source) + b"\n" for _ in range(mutator.dice.choice((1, 1, 3, 20))))
-        cut = mutator.dice.randrange(len(data))
+        data = b"".join(next(source) + b"\n" for _ in range(mutator.rng.choice((1, 1, 3, 20))))
+        cut = mutator.rng.randrange(len(data))
         for piece in (data[:cut], data[cut:]):
             await asyncio.to_thread(_write_all, descriptor, piece)
-            await asyncio.sleep(mutator.dice.choice((0, 0.002, 0.02)))
+            await asyncio.sleep(mutator.rng.choice((0, 0.002, 0.02)))
         counters.kinds["lines sent"] += data.count(b"\n")
         subscriptions.update(_judge(target, counters))
-        if mutator.dice.random() < 0.02:
+        if mutator.rng.random() < 0.02:
             await _stop_reading_for_a_while(target)
 
     await fuzz(target, counters, [write])
@@ -74,12 +74,12 @@ async def test_stdio_survives_broken_lines(target: Target) -> None:
     for subscription in subscriptions:
         message = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": subscription}}
         await asyncio.to_thread(_write_all, descriptor, orjson.dumps(message) + b"\n")
-    assert_withstood(target, counters)
+    assert_unaffected(target, counters)
 
 
-@pytest.mark.parametrize("number", range(ENDINGS))
+@pytest.mark.parametrize("number", range(ENDED_DAEMONS))
 def test_disconnected_client_leaves_no_resources(tmp_path: Path, number: int) -> None:
-    """Under load, standard input ends in the middle of a line, output is not read any more, or a signal arrives."""
+    """Under load, standard input ends within a line, output is no longer read, or a signal arrives."""
     mutator = Mutator(f"{SEED}-{number}")
     source = lines(mutator)
     with attacking(PLAN, tmp_path) as target:
@@ -87,9 +87,9 @@ def test_disconnected_client_leaves_no_resources(tmp_path: Path, number: int) ->
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)
         if number % 3 == 1:
-            target.is_hearing.clear()
-        with suppress(BlockingIOError):  # the daemon reads no more than it can answer
-            for _ in range(mutator.dice.randrange(300)):
+            target.is_reading.clear()
+        with suppress(BlockingIOError):  # the daemon stops reading when responses are not read
+            for _ in range(mutator.rng.randrange(300)):
                 _write_all(process.stdin.fileno(), next(source) + b"\n")
             _write_all(process.stdin.fileno(), next(source)[:50])
         if number % 3 == 2:
@@ -101,7 +101,7 @@ def test_disconnected_client_leaves_no_resources(tmp_path: Path, number: int) ->
 
 
 def _judge(target: Target, counters: Tally) -> Iterator[str | int]:
-    """Check that responses so far are JSON-RPC and no internal errors. Yield the ids of open subscriptions."""
+    """Check that all responses are JSON-RPC without internal errors. Yield the ids of open subscriptions."""
     judged = target.lines[:]
     for line in judged:
         message = orjson.loads(line)
@@ -120,6 +120,6 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 async def _stop_reading_for_a_while(target: Target) -> None:
-    target.is_hearing.clear()
+    target.is_reading.clear()
     await asyncio.sleep(0.2)
-    target.is_hearing.set()
+    target.is_reading.set()

@@ -1,4 +1,4 @@
-"""Header fields in both directions: none is split, and none overrides the body or the socket."""
+"""Header fields cannot be split, and do not override the body or the peer's address."""
 
 import base64
 from typing import Final
@@ -63,7 +63,7 @@ def test_value_cannot_break_out_of_a_sent_header_field(target: Target, text: str
         sent = len(target.backend.requests)
         assert "header" in target.client.refusal("send", {"text": value})
         assert len(target.backend.requests) == sent
-    target.client.says("send", {"text": "plain"})
+    target.client.text("send", {"text": "plain"})
     assert (b"x-text", b"plain") in target.backend.last_fields
 
 
@@ -166,7 +166,7 @@ PARAMETERS: Final[list[tuple[dict[str, object], dict[str, str], bool]]] = [
     ({"sure": True}, {"Mcp-Param-Sure": "true"}, True),
     ({"sure": True}, {"Mcp-Param-Sure": "1"}, False),
     ({"sure": True}, {"Mcp-Param-Sure": "True"}, False),
-    ({"region": {"a": 1}}, {"Mcp-Param-Region": '{"a":1}'}, True),  # the schema refuses it then
+    ({"region": {"a": 1}}, {"Mcp-Param-Region": '{"a":1}'}, True),  # rejected by the schema
 ]
 
 
@@ -239,7 +239,7 @@ def test_host_is_compared_as_a_whole(target: Target, host: bytes, is_ours: bool)
 
 @pytest.mark.parametrize(("name", "status"), [("Host", 421), ("Origin", 403)])
 def test_secret_in_a_wrong_header_field_is_not_echoed(target: Target, name: str, status: int) -> None:
-    """That it is not in what the daemon sends, and nowhere in its log, is looked at after each test."""
+    """After each test, all output and logs are searched for the secret."""
     secret = SECRETS["env in a header"]
     answer = target.client.request("GET", "/mcp", fields=[(name, secret if name == "Host" else f"http://{secret}")])
     assert answer.status == status
@@ -252,7 +252,7 @@ def test_secret_in_a_wrong_header_field_is_not_echoed(target: Target, name: str,
 
 @pytest.mark.parametrize("first", [b"127.0.0.1", b"evil.example"])
 def test_request_with_two_hosts_is_rejected(target: Target, first: bytes) -> None:
-    """RFC 9112 §3.2: a proxy in front may have used the other one."""
+    """A proxy in front could have used the other host (RFC 9112 §3.2)."""
     second = b"evil.example" if first == b"127.0.0.1" else b"127.0.0.1"
     answer = target.client.request("GET", "/-/status", fields=[("Host", first), ("Host", second)])
     assert answer.status in {400, 421}

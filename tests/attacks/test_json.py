@@ -1,4 +1,4 @@
-"""Any bytes sent as JSON get a JSON-RPC response: a result, or an error that blames the sender."""
+"""Any bytes sent as JSON get a JSON-RPC response, and never an internal error."""
 
 import json
 from typing import Final
@@ -84,7 +84,7 @@ PLAN = Plan(
 
 
 def assert_answer(answer: Answer) -> Json:
-    """It is an answer, and the mistake, if there is one, is not the daemon's."""
+    """Check that a message is a JSON-RPC response and not an internal error."""
     assert answer.status < 500, answer
     message = answer.json
     assert message["jsonrpc"] == "2.0"
@@ -176,7 +176,7 @@ def test_deep_nesting_is_rejected_everywhere(target: Target, depth: int, open_: 
 @pytest.mark.parametrize("tool", ["nested", "nested_script", "nested_plugin", "nested_request"])
 @pytest.mark.parametrize("depth", [64, 250, 300, 900, 1020, 100_000])
 def test_nesting_in_json_text_is_limited(target: Target, tool: str, depth: int) -> None:
-    """A list can be passed as JSON text (`coerce`), which the nesting limit of the request does not cover."""
+    """The nesting limit of requests does not apply to lists that are passed as JSON text (`coerce`)."""
     result = target.client.call(tool, {"value": "[" * depth + "]" * depth})
     assert "content" in result, result
     assert "correlation id" not in result["content"][0]["text"], result
@@ -191,7 +191,7 @@ def test_integers_are_not_changed(target: Target, written: str) -> None:
     with_token = template.replace(b'"_meta":{', b'"_meta":{"progressToken":%b,' % whole)
     for body in (
         template.replace(b'"HERE"', whole),
-        template.replace(b'"HERE"', b'"%b"' % whole),  # which `coerce` takes for the number
+        template.replace(b'"HERE"', b'"%b"' % whole),  # `coerce` converts it to the number
         with_token.replace(b'"HERE"', whole),
     ):
         result = assert_answer(post(target, body, name="count"))["result"]
@@ -219,7 +219,7 @@ DOUBLED: Final[dict[str, tuple[bytes, bytes]]] = {
 
 @pytest.mark.parametrize(("one", "two"), DOUBLED.values(), ids=list(DOUBLED))
 def test_header_fields_match_the_used_duplicate_member(target: Target, one: bytes, two: bytes) -> None:
-    """An intermediary that routes by the fields and one that reads the body must not see two different calls."""
+    """Intermediaries that read the header fields and those that read the body must see the same call."""
     assert one in VALID
     assert assert_answer(post(target, VALID.replace(one, two)))["result"]["content"][0]["text"] == "x"
     if b"text" not in one:
@@ -291,7 +291,7 @@ NAMES: Final = ("__proto__", "constructor", "__class__", "__init__", "toString",
 
 @pytest.mark.parametrize("name", NAMES)
 def test_special_names_are_only_data(target: Target, name: str) -> None:
-    assert orjson.loads(target.client.says("take", {name: {name: name}})) == {name: {name: name}}
+    assert orjson.loads(target.client.text("take", {name: {name: name}})) == {name: {name: name}}
     assert target.client.call("structured", {"value": {name: name}})["structuredContent"]["value"] == {name: name}
     assert f"/{name} is not a known argument" in target.client.refusal("echo", {"text": "x", name: 1})
     for method, member in (("tools/call", "name"), ("prompts/get", "name"), ("resources/read", "uri")):
@@ -398,8 +398,8 @@ def test_validation_time_and_error_length_are_bounded(
     arguments: JsonObject,
     fits: bool,  # noqa: FBT001 - a table's column
 ) -> None:
-    """Bounded by the client's patience: done badly, each of these takes minutes."""
+    """Without bounds, each of these would exceed the client's timeout."""
     if fits:
-        assert target.client.says("strict", arguments) == "fits"
+        assert target.client.text("strict", arguments) == "fits"
     else:
         assert len(target.client.refusal("strict", arguments)) < 100_000

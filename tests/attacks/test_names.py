@@ -1,4 +1,4 @@
-"""No host name leads to a forbidden address, whatever it resolves to now or next. The system's resolver is used."""
+"""Host names that resolve to forbidden addresses, or change their address between lookups, are not fetched."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.programs import need_sandboxes
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str]]:
-    """What fetching from each name came to, time after time."""
+    """The outcomes of fetching from each name."""
     need_sandboxes()
     folder = tmp_path_factory.mktemp("names")
     (folder / "resolv.conf").write_text("nameserver 127.0.0.1\noptions attempts:1 timeout:2\n")
@@ -60,5 +60,5 @@ def test_name_with_changing_addresses_only_reaches_the_public_one(said: Mapping[
 
 
 def test_rebinding_name_is_rejected_between_lookups(said: Mapping[str, list[str]]) -> None:
-    """The control: it did resolve to loopback."""
+    """As a control, the name must also have resolved to loopback."""
     assert [text for text in said["rebinding.test"] if "has a loopback address" in text]

@@ -1,7 +1,7 @@
-"""Masking reveals nothing about a secret unless the caller knows all of it: no text can be used to test parts of one.
+"""Callers cannot use masking to find out whether a text is part of a secret.
 
-Callers can choose where a text is cut: escape sequences count towards the limit and are removed afterwards, so that
-only the text at the cut remains visible.
+A caller can choose where an output is truncated with escape sequences, which count towards the limit and are then
+removed. Only the text at the truncation remains visible.
 """
 
 from typing import Final
@@ -43,27 +43,27 @@ NOTHING: Final = "\x1b[m"
 SECRET: Final = SECRETS["env in a header"]
 SIZES: Final = (3, 4, 5, 8, len(SECRET) - 1)
 LINE: Final = 64 * 1024
-"""Bytes of a line of progress that are looked at."""
+"""The number of bytes of a progress line that are shown."""
 TAIL: Final = 32 * 1024
-"""Bytes of the end of standard error that are kept, where it is longer."""
+"""The number of bytes at the end of a long standard error that are kept."""
 
 
 def filled(text: str, *, size: int, at_end: bool) -> str:
-    """A text of that many bytes, of which nothing is seen but `text` at one end of it."""
+    """Return a text of `size` bytes that consists of invisible escapes, with `text` at one end."""
     missing = size - len(text)
     nothing = NOTHING * (missing // len(NOTHING)) + " " * (missing % len(NOTHING))
     return nothing + text if at_end else text + nothing
 
 
 def seen(target: Target, tool: str, arguments: dict[str, str], guess: str) -> tuple[bool, bool]:
-    """Whether the guess came back, and whether anything was masked."""
+    """Return whether the guess is visible, and whether anything was masked."""
     params = {"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}
     body = target.client.modern("tools/call", params, fields=[("Accept", "text/event-stream")]).body.decode()
     return guess in body, "***" in body
 
 
 def parts(size: int, *, of_start: bool) -> tuple[str, str]:
-    """A part of the secret, and a text that is not part of it."""
+    """Return a part of the secret, and a text of the same length that is not part of it."""
     right = SECRET[:size] if of_start else SECRET[-size:]
     return right, right.swapcase().translate(str.maketrans("0123456789-", "1234567890+"))
 
@@ -115,5 +115,5 @@ def test_truncated_server_response_leaks_no_secret(target: Target, size: int) ->
 
 
 def test_whole_secret_is_masked(target: Target) -> None:
-    target.sieve.found.clear()
-    assert target.client.says("told", {"text": f"<{SECRET}>"}) == "<***>"
+    target.scanner.found.clear()
+    assert target.client.text("told", {"text": f"<{SECRET}>"}) == "<***>"

@@ -1,7 +1,6 @@
-"""An attacker's code runs in a sandbox: it reaches no network, file or process, and gains no privileges.
+"""Code in a sandbox cannot reach the network, files or processes, and gains no privileges.
 
-Each attack is Python code that prints `got` if it succeeds. The same code must succeed outside the sandbox, because an
-attack that cannot succeed proves nothing.
+Each attack is Python code that prints `got` if it succeeds. As a control, it must succeed outside the sandbox.
 """
 
 import os
@@ -82,27 +81,27 @@ def _sandboxes() -> None:
 
 
 def got(target: Target, tool: str, code: str) -> bool:
-    """Whether the code got what it wanted; an exception is a no."""
+    """Return whether the code succeeds without an exception."""
     guarded = (
         f"try:\n    print('got' if (lambda: {code})() else 'no')\nexcept Exception as error:\n    print('no', error)"
     )
-    text = target.client.says(tool, {"code": guarded})
+    text = target.client.text(tool, {"code": guarded})
     assert text.startswith(("got", "no")), text
     return text.startswith("got")
 
 
-def which_got(target: Target, tool: str, codes: Sequence[str]) -> list[str]:
-    """Those of the codes that got what they wanted, one after the other in one process."""
+def successful(target: Target, tool: str, codes: Sequence[str]) -> list[str]:
+    """Run several codes in one process, and return those that succeed."""
     attempts = "".join(
         f"try:\n    print('got' if (lambda: {code})() else 'no')\nexcept Exception:\n    print('no')\n"
         for code in codes
     )
-    words = target.client.says(tool, {"code": attempts}).split()
+    words = target.client.text(tool, {"code": attempts}).split()
     return [code for code, word in zip(codes, words, strict=True) if word == "got"]
 
 
-def assert_kept(target: Target, attack: str, *, control: str | None = None) -> None:
-    """The code succeeds outside and fails inside. `control` replaces it outside if it would harm the target."""
+def assert_confined(target: Target, attack: str, *, control: str | None = None) -> None:
+    """Check that code succeeds outside and fails inside. `control` replaces code that would harm the target outside."""
     assert got(target, "outside", control or attack), control or attack
     assert not got(target, "inside", attack), attack
 
@@ -121,8 +120,8 @@ UNIX = "__import__('socket').socket(1).connect({path!r}) is None"
 
 
 def test_code_runs_in_the_sandbox(target: Target) -> None:
-    """The control of all controls: it works, reads what it may and writes where it may."""
-    assert target.client.says("inside", {"code": "print(6 * 7)"}) == "42\n"
+    """As a control, the code can read and write the configured paths."""
+    assert target.client.text("inside", {"code": "print(6 * 7)"}) == "42\n"
     assert got(target, "inside", f"open('{target.folder}/shown/file.txt').read() == 'shown'")
     assert got(target, "inside", f"open('{target.folder}/out/made.txt', 'w').write('made') == 4")
     assert (target.folder / "out" / "made.txt").read_text() == "made"
@@ -135,7 +134,7 @@ def test_code_runs_in_the_sandbox(target: Target) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0", "::ffff:127.0.0.1"])
 def test_listeners_of_the_host_are_unreachable(target: Target, host: str) -> None:
     with listener(socket.AF_INET, ("127.0.0.1", 0)) as server:
-        assert_kept(target, CONNECT.format(host=host, port=server.getsockname()[1]))
+        assert_confined(target, CONNECT.format(host=host, port=server.getsockname()[1]))
     assert not got(target, "inside", CONNECT.format(host=host, port=target.canary.port))
     assert not got(target, "inside", CONNECT.format(host=host, port=target.direct.port))
 
@@ -164,14 +163,14 @@ def test_only_loopback_is_reachable(target: Target) -> None:
 def test_outside_socket_files_are_unreachable(target: Target, tmp_path: Path) -> None:
     path = str(target.folder.parent / "outside" / "s")
     with listener(socket.AF_UNIX, path):
-        assert_kept(target, UNIX.format(path=path))
+        assert_confined(target, UNIX.format(path=path))
     Path(path).unlink()
 
 
 def test_abstract_sockets_are_unreachable(target: Target) -> None:
     name = f"\0mcp-gateway-attack-{os.getpid()}"
     with listener(socket.AF_UNIX, name):
-        assert_kept(target, UNIX.format(path=name))
+        assert_confined(target, UNIX.format(path=name))
 
 
 # Reading
@@ -201,9 +200,9 @@ OUTSIDE = (
 def test_outside_files_cannot_be_read(target: Target) -> None:
     names = {"canary": target.canary.file, "served": target.folder, "pid": target.process.pid}
     codes = {f"open({path.format(**names)!r}, 'rb').read(20)": path for path in OUTSIDE}
-    assert which_got(target, "inside", [*codes]) == []
-    # What is closed to the daemon itself: a machine without the file, or a user without rights.
-    closed = codes.keys() - which_got(target, "outside", [*codes])
+    assert successful(target, "inside", [*codes]) == []
+    # These files do not exist, or the daemon cannot read them, on some machines.
+    closed = codes.keys() - successful(target, "outside", [*codes])
     assert all(codes[code].startswith(("/etc", "/sys", "/dev", "/proc")) for code in closed), closed
 
 
@@ -230,7 +229,7 @@ STEPS = (
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=8), is_absolute=st.booleans())
 @examples(25)
 def test_indirect_paths_cannot_leave_the_sandbox(target: Target, steps: list[str], *, is_absolute: bool) -> None:
-    """However a path winds, it comes to no file that holds what the canary holds."""
+    """No path leads to a file with the content of the canary."""
     start = "/" if is_absolute else f"{target.folder}/"
     ends = (str(target.canary.file), "outside/canary.txt", "canary.txt", "plain.secret", "main.yaml")
     paths = [start + "/".join([*steps, end]) for end in ends]
@@ -243,7 +242,7 @@ def test_link_in_a_writable_directory_is_not_followed(target: Target) -> None:
     link = f"[os.path.lexists('{out}/link.txt') or os.symlink('{canary}', '{out}/link.txt'), "
     assert not got(target, "inside", f"{link}open('{out}/link.txt').read()][1]")
     assert got(target, "outside", f"open('{out}/link.txt').read()")
-    # Nor does the daemon follow what was planted there.
+    # The daemon does not follow the link either.
     for uri in ("results:///link.txt", "results:///ours.txt"):
         answer = target.client.modern("resources/read", {"uri": uri})
         assert (answer.json.get("error") is None) is uri.endswith("ours.txt"), answer
@@ -252,19 +251,19 @@ def test_link_in_a_writable_directory_is_not_followed(target: Target) -> None:
 
 
 def test_caller_cannot_choose_a_hidden_directory(target: Target) -> None:
-    assert target.client.says("placed", {"folder": "shown"}) == "file.txt\n"
-    for folder in ("/", "/usr"):  # which are there
-        assert "root" not in target.client.says("placed", {"folder": folder}).split()
+    assert target.client.text("placed", {"folder": "shown"}) == "file.txt\n"
+    for folder in ("/", "/usr"):  # the directories exist
+        assert "root" not in target.client.text("placed", {"folder": folder}).split()
     way = [[], *([name] for name in (*target.folder.parts[1:], "shown"))]
     for folder in (str(target.canary.file.parent), "/root", "/home", "..", "out"):
         says = target.client.call("placed", {"folder": folder})
-        # The way to `shown` is there, with nothing else on it.
+        # The parents of `shown` exist, and are otherwise empty.
         assert says.get("isError") or says["content"][0]["text"].split() in way, says
 
 
 def test_sandbox_confines_paths_too(target: Target) -> None:
     shown = target.folder / "shown"
-    assert target.client.says("listed", {"folder": str(shown)}) == "file.txt\n"
+    assert target.client.text("listed", {"folder": str(shown)}) == "file.txt\n"
     for folder in (f"{shown}/..", f"{shown}/../out", "/", str(target.canary.file.parent)):
         assert "must be an absolute path under" in target.client.refusal("listed", {"folder": folder})
 
@@ -287,7 +286,7 @@ def test_completion_command_has_the_sandbox_of_its_definition(target: Target) ->
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """Everything below a directory, and whether it was touched."""
+    """Return all paths below a directory, with their modification times."""
     facts = {str(path): path.lstat() for path in folder.rglob("*")}
     return {path: (fact.st_mode, fact.st_size, fact.st_mtime_ns) for path, fact in facts.items()}
 
@@ -310,7 +309,7 @@ def tree(folder: Path) -> dict[str, tuple[int, int, int]]:
     ],
 )
 def test_outside_files_cannot_be_written(target: Target, attack: str, tmp_path: Path) -> None:
-    """What happens inside may seem to succeed: /tmp, where these files lie, is the call's own."""
+    """Writes inside can seem to succeed, because the files are below /tmp, which is private to the call."""
     parent = target.folder.parent
     before = tree(parent)
     got(target, "inside", attack.format(parent=parent, served=target.folder))
@@ -325,7 +324,7 @@ def test_outside_files_cannot_be_written(target: Target, attack: str, tmp_path: 
 def test_system_files_are_read_only(target: Target) -> None:
     paths = ["/new", "/usr/new", "/etc/passwd", "/etc/new", "/dev/new", "/bin/sh", "/proc/new", "/tmp/new"]
     codes = [f"open({path!r}, 'a') is not None" for path in paths]
-    assert which_got(target, "inside", codes) == codes[-1:]
+    assert successful(target, "inside", codes) == codes[-1:]
 
 
 def test_input_files_are_read_only(target: Target) -> None:
@@ -334,10 +333,10 @@ def test_input_files_are_read_only(target: Target) -> None:
 
 
 def test_kernel_settings_cannot_be_changed(target: Target) -> None:
-    """Opened for writing and not written: outside, root would change the machine that runs this test."""
+    """The settings are only opened for writing, because root could change them outside."""
     settings = ("sys/kernel/core_pattern", "sys/kernel/hostname", "sysrq-trigger", "self/oom_score_adj")
     codes = [f"os.open('/proc/{setting}', os.O_WRONLY) is not None" for setting in settings]
-    assert which_got(target, "inside", codes) == []
+    assert successful(target, "inside", codes) == []
     assert got(target, "outside", "os.open('/proc/self/oom_score_adj', os.O_WRONLY) is not None")
 
 
@@ -346,8 +345,8 @@ def test_kernel_settings_cannot_be_changed(target: Target) -> None:
 
 def test_other_processes_are_invisible_and_cannot_be_signalled(target: Target) -> None:
     seen = "len([name for name in os.listdir('/proc') if name.isdigit()]) > 3"
-    assert_kept(target, seen)
-    assert_kept(target, f"os.kill({target.process.pid}, 0) is None")
+    assert_confined(target, seen)
+    assert_confined(target, f"os.kill({target.process.pid}, 0) is None")
     assert not got(target, "inside", "os.kill(-1, 15) is None and False")
     assert target.process.poll() is None
 
@@ -360,11 +359,11 @@ def test_parent_of_the_first_process_is_invisible(target: Target) -> None:
     assert got(target, "inside", "open('/proc/1/stat').read().rpartition(')')[2].split()[1] == '0'")
 
 
-# Rights
+# Privileges
 
 
 def test_sandbox_has_no_capabilities_and_gains_none(target: Target) -> None:
-    status = target.client.says("inside", {"code": "print(open('/proc/self/status').read())"})
+    status = target.client.text("inside", {"code": "print(open('/proc/self/status').read())"})
     facts = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
     assert facts["NoNewPrivs"] == "1"
     assert {int(facts[name], 16) for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
@@ -389,9 +388,9 @@ CALLS = (
 
 
 def test_system_calls_cannot_leave_the_sandbox(target: Target) -> None:
-    """Beside one that is harmless."""
+    """As a control, a harmless system call succeeds."""
     codes = [f"{LIBC}.{call} == 0" for call in (*CALLS, "chdir(b'/tmp')")]
-    assert which_got(target, "inside", codes) == codes[-1:]
+    assert successful(target, "inside", codes) == codes[-1:]
 
 
 def test_descriptors_of_the_daemon_are_not_inherited(target: Target) -> None:
@@ -428,11 +427,11 @@ def test_background_processes_end_with_the_sandbox(target: Target) -> None:
         "    os._exit(0)\n"
         "print('left')"
     )
-    assert target.client.says("inside", {"code": code}) == "left\n"  # the rest: `assert_unharmed`
+    assert target.client.text("inside", {"code": code}) == "left\n"  # the rest is checked by `assert_unharmed`
 
 
 def test_sandbox_that_stops_its_supervisor_is_killed_in_time(target: Target) -> None:
-    """The first process of the sandbox is traced, and so stopped: it could be killed, and no way leads out of it."""
+    """The code traces the first process of the sandbox, which stops it."""
     text = target.client.refusal("brief", {"code": f"print({LIBC}.ptrace(16, 1, 0, 0), flush=True)"})
     assert "timed out after 2.0 s" in text
     assert "0" in text.rpartition("stdout:")[2]
@@ -448,4 +447,4 @@ def test_fork_bomb_ends_with_its_call(target: Target) -> None:
         caller.join()
     with suppress(FileNotFoundError):
         (target.folder / "free").unlink()
-    assert target.client.says("inside", {"code": "print('calm')"}) == "calm\n"
+    assert target.client.text("inside", {"code": "print('calm')"}) == "calm\n"

@@ -1,7 +1,7 @@
-"""Seeded secrets never leave: not in responses, notifications, logs, the status, the audit log or the lock.
+"""Seeded secrets never appear in responses, notifications, logs, the status, the audit log or the lock.
 
-The framework searches every byte that the daemon sends or logs. These tests exercise the ways by which a secret could
-leave, each next to a control that shows that the way is open.
+The framework searches every byte that the daemon sends or logs. These tests use every output that could contain a
+secret, with a control that shows that text reaches this output.
 """
 
 import base64
@@ -17,7 +17,7 @@ import pytest
 from gateway.json_types import Json, JsonObject
 from tests.attacks import seeds
 from tests.attacks.seeds import SECRETS
-from tests.attacks.tap import Sieve
+from tests.attacks.tap import Scanner
 from tests.attacks.target import Plan, Target
 from tests.fork_server import FORKED
 
@@ -193,22 +193,22 @@ MASK: Final = "***"
 
 
 def echo(text: str, *, status: str = "200 OK", media_type: str = "text/plain", more: str = "") -> bytes:
-    """A response of the backend."""
+    """Set the response of the backend."""
     body = text.encode()
     head = f"HTTP/1.1 {status}\r\nContent-Type: {media_type}\r\nContent-Length: {len(body)}\r\n{more}\r\n"
     return head.encode() + body
 
 
 def test_secrets_reach_their_destination(target: Target) -> None:
-    """The control of all that follows: they are there."""
+    """Control: commands and requests receive the secrets."""
     target.backend.answer = echo("fine")
-    assert target.client.says("get") == "fine"
+    assert target.client.text("get") == "fine"
     request = target.backend.requests[-1]
     assert f"X-Key: {SECRETS['env in a header']}".encode() in request
     assert f"key={SECRETS['env in a query']}".encode() in request.splitlines()[0]
-    assert target.client.says("form") == "fine"
+    assert target.client.text("form") == "fine"
     assert f"key={SECRETS['env in a body']}".encode() in target.backend.requests[-1]
-    assert target.client.says("body") == "fine"
+    assert target.client.text("body") == "fine"
     assert target.backend.requests[-1].endswith(SECRETS["file"].encode())
 
 
@@ -225,7 +225,7 @@ def test_lists_and_instructions_contain_no_secret(target: Target) -> None:
 
 @pytest.mark.parametrize("how", ["base64", "basic", "url", "form", "json", "nested", "repr"])
 def test_outputs_contain_no_encoded_secret(target: Target, how: str) -> None:
-    said = target.client.says("coded", {"how": how})
+    said = target.client.text("coded", {"how": how})
     assert said.count("<") == said.count(">") == 3
     assert said.count(MASK) >= 3
 
@@ -237,7 +237,7 @@ def test_failures_contain_no_encoded_secret(target: Target, how: str) -> None:
 
 @pytest.mark.parametrize("tool", ["shown", "stdin", "argv"])
 def test_echoed_secret_is_masked(target: Target, tool: str) -> None:
-    assert MASK in target.client.says(tool)
+    assert MASK in target.client.text(tool)
 
 
 def test_binary_content_with_a_secret_is_withheld(target: Target) -> None:
@@ -247,7 +247,7 @@ def test_binary_content_with_a_secret_is_withheld(target: Target) -> None:
 @pytest.mark.parametrize("before", range(0, 48, 3))
 def test_truncation_leaves_no_half_of_a_secret(target: Target, before: int) -> None:
     secret = SECRETS["env in an environment"]
-    said = target.client.says("flood", {"before": before})
+    said = target.client.text("flood", {"before": before})
     assert MASK in said
     halves = [secret[:size] for size in range(4, len(secret))] + [secret[-size:] for size in range(4, len(secret))]
     assert [half for half in halves if half in said] == []
@@ -327,7 +327,7 @@ def test_protocol_error_of_a_plugin_is_masked(target: Target) -> None:
 def test_exception_of_a_thread_is_only_logged(target: Target) -> None:
     target.tolerated.add("thread failed")
     before = len(target.log)
-    assert target.client.says("thread") == "joined"
+    assert target.client.text("thread") == "joined"
     assert MASK in target.event("thread failed", after=before)["exception"]
 
 
@@ -362,7 +362,7 @@ def test_completion_suggests_no_secret(target: Target) -> None:
 
 @pytest.mark.parametrize("secret", SECRETS.values())
 def test_secret_sent_by_a_caller_is_not_echoed_in_errors(target: Target, secret: str) -> None:
-    """A caller may have guessed it: logs and recordings must not show whether the guess is right."""
+    """Logs and recordings must not show whether a caller's guess is right."""
     for params in (
         {"name": secret[:60].replace("\n", " ")},
         {"name": "shown", "arguments": {"name": 7, secret: secret}},
@@ -394,7 +394,7 @@ def test_invalid_file_leaks_no_secret(target: Target) -> None:
 
 
 def test_audit_log_and_lock_contain_no_secret(target: Target) -> None:
-    target.client.says("shown", {"name": SECRETS["file"]})
+    target.client.text("shown", {"name": SECRETS["file"]})
     (target.folder / "main.yaml").read_text()
     finished = command(target.folder, "lock", str(target.folder))
     assert finished.returncode == 0, finished.stderr
@@ -402,7 +402,7 @@ def test_audit_log_and_lock_contain_no_secret(target: Target) -> None:
     records = (target.folder / "audit.log").read_text()
     assert '"name":"shown"' in records
     assert f'"arguments":{{"name":"{MASK}"}}' in records
-    assert sifted(records, lock.read_text()) == []
+    assert secrets_in(records, lock.read_text()) == []
     lock.unlink()
 
 
@@ -418,12 +418,12 @@ def command(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def sifted(*texts: str) -> list[str]:
-    """What of the secrets is in a text."""
-    sieve = Sieve([*seeds.written_forms()])
+def secrets_in(*texts: str) -> list[str]:
+    """Return the secrets that a text contains."""
+    scanner = Scanner([*seeds.written_forms()])
     for text in texts:
-        sieve.sift(b"", text.encode())
-    return sieve.found
+        scanner.scan(b"", text.encode())
+    return scanner.found
 
 
 COMMANDS: Final = [
@@ -457,7 +457,7 @@ def test_commands_print_no_secret(folder: Path, words: list[str], code: int) -> 
     finished = command(folder, *words)
     assert finished.returncode == code, (finished.stdout, finished.stderr)
     assert finished.stdout + finished.stderr
-    assert sifted(finished.stdout, finished.stderr) == []
+    assert secrets_in(finished.stdout, finished.stderr) == []
 
 
 def test_plan_shows_no_secret(folder: Path, tmp_path: Path) -> None:
@@ -466,7 +466,7 @@ def test_plan_shows_no_secret(folder: Path, tmp_path: Path) -> None:
         finished = command(folder, "plan", ".", str(tmp_path / "old.yaml"), *flags)
         assert finished.returncode == 0, finished.stderr
         assert "tools.shown" in finished.stdout
-        assert sifted(finished.stdout, finished.stderr) == []
+        assert secrets_in(finished.stdout, finished.stderr) == []
 
 
 @pytest.mark.build

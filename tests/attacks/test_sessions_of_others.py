@@ -1,6 +1,6 @@
-"""Objects of one caller are unknown to others, as if they had never existed.
+"""Sessions, streams, states and outputs of one caller are unknown to others.
 
-There are three callers: two keys, and a token whose subject has the name of one of the keys.
+There are three callers: two API keys, and a token whose subject has the name of one of the keys.
 """
 
 from collections.abc import Iterator
@@ -57,7 +57,7 @@ ASKABLE: Final = {**ENVELOPE, "io.modelcontextprotocol/clientCapabilities": {"el
 
 @dataclass(frozen=True, kw_only=True)
 class People:
-    """Who calls, by the fields that their requests carry."""
+    """The header fields of each caller's requests."""
 
     target: Target
     issuer: AuthorizationServer
@@ -71,7 +71,7 @@ class People:
         return [self.mallory, self.namesake]
 
     def call(self, who: Fields, tool: str, **more: Json) -> Json:
-        """The response to a modern call."""
+        """Return the response to a modern call."""
         params = {"name": tool, "arguments": {}, "_meta": ASKABLE, **more}
         answer = self.target.client.modern("tools/call", params, fields=list(who))
         return answer.messages[-1]
@@ -114,8 +114,8 @@ def test_stolen_session_id_is_unknown_to_other_callers(people: People) -> None:
     client = people.target.client
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     with client.session(fields=people.alice) as session:
-        for thief in people.others:
-            stolen, invented = SessionClient(client, session.id, tuple(thief)), SessionClient(client, "x", tuple(thief))
+        for other in people.others:
+            stolen, invented = SessionClient(client, session.id, tuple(other)), SessionClient(client, "x", tuple(other))
             for message in (ping, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
                 assert _same(stolen.post(message), invented.post(message)) == 404
             for method in ("GET", "DELETE"):
@@ -136,8 +136,8 @@ def test_guessed_event_id_returns_nothing_of_another_session(people: People) -> 
         assert events
         for event in (*events, "0.0", "0-0", "1", "ffffffff-1", "../0", events[0][:-1] + "9"):
             resume: list[tuple[str | bytes, str | bytes]] = [("Accept", "text/event-stream"), ("Last-Event-ID", event)]
-            for thief in people.others:
-                stolen = [*resume, ("Mcp-Session-Id", mine.id), *thief]
+            for other in people.others:
+                stolen = [*resume, ("Mcp-Session-Id", mine.id), *other]
                 assert client.request("GET", "/mcp", fields=stolen).status == 404
         own = [("Accept", "text/event-stream"), ("Last-Event-ID", "ffff-1"), ("Mcp-Session-Id", theirs.id)]
         assert client.request("GET", "/mcp", fields=[*own, *people.mallory]).status == 400
@@ -150,9 +150,9 @@ def test_message_endpoint_only_accepts_its_own_caller(people: People) -> None:
     ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
     with _sse(people.target, people.alice) as (endpoint, heard):
         client = people.target.client
-        for thief in people.others:
-            stolen = client.post(ping, fields=thief, path=endpoint)
-            invented = client.post(ping, fields=thief, path=endpoint[:-4] + "AAAA")
+        for other in people.others:
+            stolen = client.post(ping, fields=other, path=endpoint)
+            invented = client.post(ping, fields=other, path=endpoint[:-4] + "AAAA")
             assert _same(stolen, invented) == 404
         assert client.post(ping, path=endpoint).status == 401
         assert client.post(ping, fields=people.alice, path=endpoint).status == 202
@@ -167,8 +167,8 @@ def test_request_state_is_useless_to_other_callers(people: People, tool: str, an
     [key] = asked["inputRequests"]
     responses = {key: answer or {"action": "accept", "content": {"name": "x"}}}
     retry = {"inputResponses": responses, "requestState": asked["requestState"]}
-    for thief in people.others:
-        refused = people.call(thief, tool, **retry)
+    for other in people.others:
+        refused = people.call(other, tool, **retry)
         assert refused["error"]["code"] == -32602
         assert "requestState" in refused["error"]["message"]
     done = people.call(people.alice, tool, **retry)
@@ -179,12 +179,12 @@ def test_request_state_is_useless_to_other_callers(people: People, tool: str, an
 def test_kept_output_is_only_for_its_caller(people: People) -> None:
     blocks = people.call(people.alice, "large")["result"]["content"]
     [uri] = [block["uri"] for block in blocks if block["type"] == "resource_link"]
-    for thief in people.others:
-        stolen, invented = people.read(thief, uri), people.read(thief, f"{uri[:-4]}AAAA")
+    for other in people.others:
+        stolen, invented = people.read(other, uri), people.read(other, f"{uri[:-4]}AAAA")
         assert "result" not in stolen
         assert stolen["error"]["code"] == invented["error"]["code"]
         assert stolen["error"]["message"] == invented["error"]["message"]
-        assert uri not in str(people.target.client.modern("resources/list", fields=list(thief)).json)
+        assert uri not in str(people.target.client.modern("resources/list", fields=list(other)).json)
     assert "of alice of alice" in people.read(people.alice, uri)["result"]["contents"][0]["text"]
 
 
@@ -198,8 +198,8 @@ def test_other_callers_cannot_cancel_answer_or_listen(people: People) -> None:
             {"jsonrpc": "2.0", "id": 1, "method": "logging/setLevel", "params": {"level": "debug"}},
             [{"jsonrpc": "2.0", "id": 1, "method": "ping"}],
         ):
-            for thief in people.others:
-                status = SessionClient(client, session.id, tuple(thief)).post(message).status
+            for other in people.others:
+                status = SessionClient(client, session.id, tuple(other)).post(message).status
                 assert status == (400 if isinstance(message, list) else 404)
         assert session.ask("ping")["result"] == {}
 
@@ -232,14 +232,14 @@ def _call(tool: str) -> dict[str, Any]:
 
 
 def _same(one: Answer, other: Answer) -> int:
-    """The status of two answers that cannot be told apart."""
+    """Check that two responses are equal, and return their status."""
     assert (one.status, one.body) == (other.status, other.body)
     return one.status
 
 
 @contextmanager
 def _sse(target: Target, who: Fields) -> Iterator[tuple[str, Any]]:
-    """The address of an HTTP+SSE stream's messages, and a function that reads up to some text."""
+    """Open an HTTP+SSE stream. Yield its message endpoint, and a function that reads until a text."""
     fields = b"".join(b"%b: %b\r\n" % (str(name).encode(), str(value).encode()) for name, value in who)
     with target.client.connection() as connection:
         connection.settimeout(PATIENCE_SECONDS)

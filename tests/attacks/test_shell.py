@@ -1,4 +1,4 @@
-"""Arguments never reach a shell's parser: each one arrives unchanged as one argument, or is refused by name."""
+"""Arguments are never parsed by a shell. Each one is passed unchanged as one argument, or rejected with its name."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -121,7 +121,11 @@ NAMES = (
 
 
 def filled_in(target: Target, text: str) -> str:
-    values = {"@canary@": target.canary.file, "@trophy@": target.canary.trophy, "@port@": target.canary.port}
+    values = {
+        "@canary@": target.canary.file,
+        "@payload_file@": target.canary.payload_file,
+        "@port@": target.canary.port,
+    }
     for name, value in values.items():
         text = text.replace(name, str(value))
     return text
@@ -133,23 +137,23 @@ def words(text: str) -> list[str]:
 
 
 def arguments_of(text: str) -> list[str]:
-    """What `apart` says."""
+    """Return the arguments that the tool `apart` printed."""
     return ["--", text, f"<{text}>", f"{text}{text}", f"--name={text}", f"-n{text}"]
 
 
 @pytest.mark.parametrize("payload", SHELL + TEXTS + LEADING_DASH)
 def test_argument_equals_the_callers_value(target: Target, payload: str) -> None:
     text = filled_in(target, payload)
-    assert words(target.client.says("apart", {"text": text})) == arguments_of(text)
-    assert words(target.client.says("positional", {"text": text})) == ["--", text]
-    variable, chosen, inputs, stdin = target.client.says("every_way", {"text": text}).split("\0")
+    assert words(target.client.text("apart", {"text": text})) == arguments_of(text)
+    assert words(target.client.text("positional", {"text": text})) == ["--", text]
+    variable, chosen, inputs, stdin = target.client.text("every_way", {"text": text}).split("\0")
     assert (variable, chosen, orjson.loads(inputs), stdin) == (text, text, {"text": text}, text)
 
 
 @pytest.mark.parametrize("payload", SHELL)
 def test_unquoted_script_input_splits_but_never_runs(target: Target, payload: str) -> None:
     text = filled_in(target, payload)
-    assert words(target.client.says("unquoted", {"text": text})) == re.split("[ \t\n]+", text.strip(" \t\n"))
+    assert words(target.client.text("unquoted", {"text": text})) == re.split("[ \t\n]+", text.strip(" \t\n"))
 
 
 @pytest.mark.parametrize("payload", LEADING_DASH)
@@ -157,9 +161,9 @@ def test_value_cannot_become_an_option(target: Target, payload: str) -> None:
     text = filled_in(target, payload)
     assert "must not start with `-`" in target.client.refusal("bare", {"text": text})
     assert "must not start with `-`" in target.client.refusal("listed_bare", {"items": ["a", text]})
-    # Controls: the same behind a blank, and behind a literal `--`.
-    assert words(target.client.says("bare", {"text": f" {text}"})) == [f" {text}"]
-    assert words(target.client.says("listed", {"items": ["a", text]})) == ["--", "begin", "a", text, "end"]
+    # Controls: the same value after a space, and after a literal `--`.
+    assert words(target.client.text("bare", {"text": f" {text}"})) == [f" {text}"]
+    assert words(target.client.text("listed", {"items": ["a", text]})) == ["--", "begin", "a", text, "end"]
 
 
 def test_double_dash_of_a_caller_does_not_end_options(target: Target) -> None:
@@ -168,20 +172,20 @@ def test_double_dash_of_a_caller_does_not_end_options(target: Target) -> None:
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=200))
 def test_text_is_returned_unchanged(target: Target, text: str) -> None:
-    assert words(target.client.says("apart", {"text": text})) == arguments_of(text)
-    assert words(target.client.says("scripted", {"text": text})) == [text]
-    assert target.client.says("interpreted", {"text": text}) == text
+    assert words(target.client.text("apart", {"text": text})) == arguments_of(text)
+    assert words(target.client.text("scripted", {"text": text})) == [text]
+    assert target.client.text("interpreted", {"text": text}) == text
 
 
 @given(
     items=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40), max_size=12)
 )
 def test_list_becomes_one_argument_per_item(target: Target, items: list[str]) -> None:
-    assert words(target.client.says("listed", {"items": items})) == ["--", "begin", *items, "end"]
+    assert words(target.client.text("listed", {"items": items})) == ["--", "begin", *items, "end"]
     if any(item.startswith("-") for item in items):
         assert "must not start with `-`" in target.client.refusal("listed_bare", {"items": items})
     else:
-        assert words(target.client.says("listed_bare", {"items": items})) == ["begin", *items, "end"]
+        assert words(target.client.text("listed_bare", {"items": items})) == ["begin", *items, "end"]
 
 
 @given(
@@ -193,39 +197,39 @@ def test_list_becomes_one_argument_per_item(target: Target, items: list[str]) ->
 def test_argument_groups_are_included_or_omitted_whole(target: Target, given: dict[str, Json]) -> None:
     named = ["-n", given["name"]] if "name" in given else []
     loud = ["-v", given["text"]] if given.get("loud") else []
-    assert words(target.client.says("grouped", given)) == ["--", *named, *loud, given["text"]]
+    assert words(target.client.text("grouped", given)) == ["--", *named, *loud, given["text"]]
 
 
 @pytest.mark.parametrize("tool", ["bare", "apart", "positional", "scripted", "configured"])
 def test_nul_in_an_argument_is_rejected(target: Target, tool: str) -> None:
     assert "NUL" in target.client.refusal(tool, {"text": "before\0after"})
-    assert target.client.says(tool, {"text": "before after"})
+    assert target.client.text(tool, {"text": "before after"})
 
 
 def test_nul_is_data_on_standard_input(target: Target) -> None:
-    assert target.client.says("piped", {"text": "before\0after"}) == "before\0after"
-    assert orjson.loads(target.client.says("filed", {"text": "before\0after"})) == {"text": "before\0after"}
+    assert target.client.text("piped", {"text": "before\0after"}) == "before\0after"
+    assert orjson.loads(target.client.text("filed", {"text": "before\0after"})) == {"text": "before\0after"}
 
 
 def test_argument_of_any_length_is_accepted_or_named_in_an_error(target: Target) -> None:
     most = 128 * 1024 - 1
-    assert words(target.client.says("bare", {"text": "a" * most})) == ["a" * most]
+    assert words(target.client.text("bare", {"text": "a" * most})) == ["a" * most]
     assert "stdin" in target.client.refusal("bare", {"text": "a" * (most + 1)})
     assert "stdin" in target.client.refusal("bare", {"text": "é" * most})
-    assert target.client.says("piped", {"text": "é" * 2**18}) == "é" * 2**18
+    assert target.client.text("piped", {"text": "é" * 2**18}) == "é" * 2**18
 
 
 def test_too_many_arguments_are_an_error(target: Target) -> None:
-    """Linux takes a quarter of the stack for all of them."""
+    """Linux limits all arguments together to a quarter of the stack size."""
     assert "too" in target.client.refusal("listed", {"items": ["x" * 100_000] * 30}).lower()
     assert "too" in target.client.refusal("environment", {f"n{i}": "x" * 100_000 for i in range(30)}).lower()
-    assert len(words(target.client.says("listed", {"items": ["x"] * 20_000}))) == 20_003
+    assert len(words(target.client.text("listed", {"items": ["x"] * 20_000}))) == 20_003
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_member_name_of_a_caller_is_not_an_environment_variable(target: Target, name: str) -> None:
     def variables(arguments: dict[str, Json]) -> dict[str, str]:
-        return dict(entry.split("=", 1) for entry in words(target.client.says("environment", arguments)))
+        return dict(entry.split("=", 1) for entry in words(target.client.text("environment", arguments)))
 
     before, after = variables({}), variables({name: "/injected"})
     added = set(after) - set(before)
@@ -238,17 +242,19 @@ def test_member_name_of_a_caller_is_not_an_environment_variable(target: Target, 
 
 
 def test_program_is_always_one_of_the_file(target: Target) -> None:
-    assert target.client.says("chosen", {"program": "echo", "text": "x"}) == "-- x\n"
+    assert target.client.text("chosen", {"program": "echo", "text": "x"}) == "-- x\n"
     for program in ("touch", "sh", "/bin/sh", "printf ", "printf\n", "./printf", "PRINTF", ["printf"], None):
-        assert "/program" in target.client.refusal("chosen", {"program": program, "text": str(target.canary.trophy)})
+        assert "/program" in target.client.refusal(
+            "chosen", {"program": program, "text": str(target.canary.payload_file)}
+        )
 
 
 def test_working_directory_is_only_a_name(target: Target) -> None:
-    assert target.client.says("placed", {"folder": "folder"}) == f"{target.folder}/folder\n"
+    assert target.client.text("placed", {"folder": "folder"}) == f"{target.folder}/folder\n"
     for folder in (
-        "$(touch @trophy@)",
+        "$(touch @payload_file@)",
         "`pwd`",
-        "folder; touch @trophy@",
+        "folder; touch @payload_file@",
         "folder\0",
         "~",
         "a" * 5000,
@@ -261,9 +267,9 @@ def test_concurrent_calls_never_share_inputs(target: Target) -> None:
     def one(number: int) -> bool:
         text = f"{number}-" * (number % 7 + 1) * (5000 if number % 5 == 0 else 1)
         return (
-            orjson.loads(target.client.says("filed", {"text": text})) == {"text": text}
-            and target.client.says("piped", {"text": text}) == text
-            and words(target.client.says("scripted", {"text": text[:1000]})) == [text[:1000]]
+            orjson.loads(target.client.text("filed", {"text": text})) == {"text": text}
+            and target.client.text("piped", {"text": text}) == text
+            and words(target.client.text("scripted", {"text": text[:1000]})) == [text[:1000]]
         )
 
     with ThreadPoolExecutor(12) as pool:
@@ -272,7 +278,7 @@ def test_concurrent_calls_never_share_inputs(target: Target) -> None:
 
 @pytest.mark.build
 def test_inputs_file_is_private_and_removed_after_the_call(target: Target) -> None:
-    said = [target.client.says("where", {"text": "x"}).split() for _ in range(20)]
+    said = [target.client.text("where", {"text": "x"}).split() for _ in range(20)]
     assert {(file, folder) for _, file, folder in said} == {("600", "700")}
     paths = {Path(path) for path, _, _ in said}
     assert len(paths) == len({path.parent for path in paths}) == 20

@@ -1,4 +1,4 @@
-"""Only files within a skill's directory are served: no URI, link, pipe or bomb in it leads out or blocks the daemon."""
+"""Only files within a skill's directory are served. URIs, links, pipes and large files cannot leave it or block."""
 
 import os
 from pathlib import Path
@@ -18,7 +18,7 @@ from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json
 from tests.attacks.client import PATIENCE_SECONDS
 from tests.attacks.target import Plan, Target
-from tests.attacks.test_files import CLIMBS, PIECES, swapping
+from tests.attacks.test_files import PIECES, TRAVERSALS, swapping
 from tests.examples import share_of
 
 HEAD = "---\nname: {name}\ndescription: Public.\n---\n"
@@ -53,7 +53,7 @@ def read(target: Target, uri: str) -> Json:
 
 
 def reload(target: Target) -> None:
-    """Have the daemon read the current files."""
+    """Reload the daemon."""
     request = Request(target.url.replace("/mcp", "/-/reload"), method="POST")
     with urlopen(request, timeout=PATIENCE_SECONDS) as answer:
         assert answer.status == 200
@@ -66,7 +66,7 @@ def test_served_files_can_be_read(target: Target) -> None:
     assert ask(target, "resources/directory/read", "skill://guide/sub")["resources"]
 
 
-@pytest.mark.parametrize("path", CLIMBS, ids=lambda path: ascii(path)[:40])
+@pytest.mark.parametrize("path", TRAVERSALS, ids=lambda path: ascii(path)[:40])
 def test_spellings_of_a_path_cannot_leave_the_directory(target: Target, path: str) -> None:
     for uri in (f"skill://guide/{path}", f"skill://{path}", f"skill:///{path}", f"SKILL://guide/{path}"):
         assert read(target, uri) is None
@@ -132,7 +132,7 @@ BOMBS = {
     "depth": "x: " + "[" * 100_000,
     "length": "x: '" + "x" * 70_000 + "'",
     "numbers": "x: " + "9" * 100_000,
-    "a tag": "x: !!python/object/apply:os.system ['touch /tmp/trophy']",
+    "a tag": "x: !!python/object/apply:os.system ['touch /tmp/payload_file']",
     "a second document": "...\nx: 1",
     "no end": "x: |\n" + "  x\n" * 10,
 }

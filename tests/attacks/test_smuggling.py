@@ -1,6 +1,6 @@
-"""Requests that two parsers could read differently are refused, directly and behind nginx, and reach no other user.
+"""Requests that two parsers could read differently are rejected, directly and behind nginx.
 
-Each hides a second request. If the daemon responds to only one and closes, nothing remains for the next client.
+Each request hides a second one. The daemon must respond only once and close the connection.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ PLAIN: Final = {
     "a body that nobody wants": b"GET /-/healthy HTTP/1.1\r\n" + HOST + TWO + END + b"{}",
     "empty lines before": b"\r\n\r\nGET /-/healthy HTTP/1.1\r\n" + HOST + b"\r\n",
 }
-"""Each is one request, and what follows it is another."""
+"""Valid requests that can be followed by another one."""
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -83,13 +83,13 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served() -> AsyncIterator[RunningServer]:
-    """A server without leftovers: each test uses new connections."""
+    """A shared server. Each test uses new connections."""
     async with http_server() as it:
         yield it
 
 
 async def statuses(port: int, sent: bytes, *, most: int) -> tuple[list[int], bool]:
-    """The answers, until there are so many or the connection is closed, and whether it is."""
+    """Read up to this number of responses. Return their statuses, and whether the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(sent)
     heard = b""
@@ -142,7 +142,7 @@ async def test_http_0_9_is_rejected(served: RunningServer) -> None:
         (b"http://evil.example.com?/mcp", b"127.0.0.1", 404),
         (b"http://127.0.0.1/-/status", b"evil.example.com", 404),
         (b"http://127.0.0.1/-/status", b"127.0.0.1", 200),
-        (b"http://xn--/-/status", b"127.0.0.1", 421),  # which no reader of internationalised names can decode
+        (b"http://xn--/-/status", b"127.0.0.1", 421),  # not a valid internationalized name
         (b"http://xn--a:80/-/status", b"xn--a", 421),
         (b"http://xn--", b"xn--", 404),
     ],
@@ -164,7 +164,7 @@ async def test_connect_request_with_any_authority_gets_a_response(served: Runnin
 
 
 async def test_upgrade_is_ignored_and_its_body_is_read(served: RunningServer) -> None:
-    """As Java's own client sends it, unless it is told not to."""
+    """Java's HTTP client sends such requests by default."""
     body = orjson.dumps(initialize_request())
     reader, writer = await asyncio.open_connection("127.0.0.1", served.address.port)
     fields = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
@@ -172,7 +172,7 @@ async def test_upgrade_is_ignored_and_its_body_is_read(served: RunningServer) ->
     async with asyncio.timeout(10):
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
         assert b'"result"' in await reader.readuntil(b"}}}")
-        writer.write(HIDDEN)  # the connection stays what it was
+        writer.write(HIDDEN)  # the connection was not upgraded
         assert (await reader.readline()).startswith(b"HTTP/1.1 200")
     writer.close()
 
@@ -189,7 +189,7 @@ async def test_responses_do_not_name_the_server_software(served: RunningServer, 
 
 
 async def test_nginx_receives_no_response_to_a_smuggled_request(tmp_path: Path) -> None:
-    """Nginx keeps its connections to the daemon: what one client hid there, the next one would be answered with."""
+    """Nginx reuses connections, so the next client could get the response to a hidden request."""
     async with http_server(allowed_hosts=["*"]) as served, nginx(tmp_path, daemon=str(served.address)) as proxy:
         for name, ambiguous in {**AMBIGUOUS, **PLAIN}.items():
             hidden = b"GET /hidden-in-the-body HTTP/1.1\r\n" + HOST + b"\r\n"

@@ -1,6 +1,6 @@
-"""Values that try to become SQL, on SQLite, PostgreSQL and MariaDB: each is stored and found unchanged, or is refused.
+"""SQL injection on SQLite, PostgreSQL and MariaDB: values are stored and found unchanged, or rejected.
 
-Each attack has a control: a guard row that must still exist afterwards, and the value itself, read back.
+After each attack, a guard row must still exist, and the value is read back.
 """
 
 import json
@@ -159,7 +159,7 @@ async def target(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         else:
             server: Postgresql | Mariadb = request.getfixturevalue(request.param)
             url, echo, run = server.url, TEXT[request.param], server.run
-        # MariaDB's text ignores case and has 64 KiB.
+        # MariaDB's TEXT ignores case and is limited to 64 KiB.
         kind = "longtext COLLATE utf8mb4_nopad_bin" if request.param == "mariadb" else "text"
         await run(*(statement.replace("%s", kind) for statement in TABLES))
         config = tmp_path / "config.yaml"
@@ -173,7 +173,7 @@ async def test_text_that_looks_like_sql_is_stored_unchanged(target: Target) -> N
     for number, text in enumerate(TEXTS):
         stored = await target.call("store", id=number, value=text)
         if stored.get("isError"):
-            assert "\0" in text, (text[:60], stored)  # PostgreSQL has no text with NUL in it
+            assert "\0" in text, (text[:60], stored)  # PostgreSQL does not support NUL in text
             assert "0x00" in stored["content"][0]["text"]
             continue
         assert await target.ids("found", value=text) == [number], text[:60]

@@ -1,4 +1,4 @@
-"""Templates treat caller input as data: it is never parsed, never an attribute, and never unbounded work."""
+"""Templates treat caller input as data. It is never parsed or used as an attribute name, and rendering is bounded."""
 
 import json
 import re
@@ -91,9 +91,9 @@ INJECTIONS = (
     "{% for x in range(10**9) %}{% endfor %}",
     "{% include '/etc/passwd' %}",
     "{% import 'os' as os %}",
-    "{% set x = cycler.__init__.__globals__.os.popen('touch @trophy@').read() %}{{ x }}",
+    "{% set x = cycler.__init__.__globals__.os.popen('touch @payload_file@').read() %}{{ x }}",
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "{{ self.__init__.__globals__.__builtins__.__import__('os').system('touch @trophy@') }}",
+    "{{ self.__init__.__globals__.__builtins__.__import__('os').system('touch @payload_file@') }}",
     "{{ lipsum.__globals__['os'].popen('id').read() }}",
     "{{ inputs | attr('__class__') }}",
     "{{ 'x' * 10 ** 9 }}",
@@ -120,7 +120,7 @@ READABLE = tuple(text for text in TEXTS + SHELL if not re.search(r"[\x00-\x08\x0
 def test_value_is_never_a_template(target: Target, text: str) -> None:
     assert target.client.call("say", {"text": text})["content"][0]["text"] == f"<{text}>"
     prompt = target.client.modern("prompts/get", {"name": "say", "arguments": {"text": text}})
-    if prompt.code is None:  # the resource's address takes no text that would be a step up, or none at all
+    if prompt.code is None:  # the resource's URI does not accept dot segments or empty text
         messages = prompt.json["result"]["messages"]
         assert [message["content"]["text"] for message in messages[:2]] == [f"<{text}>", text]
         assert messages[2]["content"]["resource"]["text"] == f"<{text}>"
@@ -128,17 +128,17 @@ def test_value_is_never_a_template(target: Target, text: str) -> None:
 
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_output_of_a_command_is_never_a_template(target: Target, text: str) -> None:
-    assert target.client.says("result", {"text": text}) == f"[{text}]"
+    assert target.client.text("result", {"text": text}) == f"[{text}]"
 
 
 def test_interpolated_value_is_never_a_template(target: Target) -> None:
-    assert target.client.says("confirmed", {"text": "x"}) == "{{ 7 * 7 }}{% for x in y %}${env:HOME} x"
+    assert target.client.text("confirmed", {"text": "x"}) == "{{ 7 * 7 }}{% for x in y %}${env:HOME} x"
 
 
 @given(text=st.text(alphabet=st.sampled_from("{}%#$_.|[]()'\"ab\ue000\ue00101 \n"), max_size=60))
 def test_text_of_brackets_and_marks_is_never_a_template(target: Target, text: str) -> None:
-    assert target.client.says("say", {"text": text}) == f"<{text}>"
-    assert target.client.says("result", {"text": text}) == f"[{text}]"
+    assert target.client.text("say", {"text": text}) == f"<{text}>"
+    assert target.client.text("result", {"text": text}) == f"[{text}]"
 
 
 @pytest.mark.parametrize(
@@ -150,13 +150,13 @@ def test_text_of_brackets_and_marks_is_never_a_template(target: Target, text: st
 )
 def test_member_name_of_a_caller_is_data_and_not_an_attribute(target: Target, name: str) -> None:
     for value in ({}, {"other": 1}, [], [1, 2], "text", 1, 1.5, True):
-        assert target.client.says("member", {"value": value, "name": name}) == "nothing"
-    assert target.client.says("member", {"value": {name: "found"}, "name": name}) == "found"
+        assert target.client.text("member", {"value": value, "name": name}) == "nothing"
+    assert target.client.text("member", {"value": {name: "found"}, "name": name}) == "found"
 
 
 def test_names_of_inputs_are_data(target: Target) -> None:
     for name in ("__class__", "inputs", "loop", "self", "{{ 1 }}", "items", "", "a b", "result"):
-        assert target.client.says("say_all", {name: "x"}) == f"{name}=x;"
+        assert target.client.text("say_all", {name: "x"}) == f"{name}=x;"
 
 
 LARGE: dict[str, tuple[str, dict[str, Json]]] = {
@@ -174,9 +174,9 @@ LARGE: dict[str, tuple[str, dict[str, Json]]] = {
 
 @pytest.mark.parametrize(("tool", "arguments"), LARGE.values(), ids=list(LARGE))
 def test_rendering_time_is_bounded(target: Target, tool: str, arguments: dict[str, Json]) -> None:
-    """Each of these would take minutes, or gigabytes, were what it handles not counted."""
+    """Without limits, each of these would take minutes or gigabytes."""
     assert "content" in target.client.call(tool, arguments)
-    assert target.client.says("say", {"text": "still here"}) == "<still here>"
+    assert target.client.text("say", {"text": "still here"}) == "<still here>"
 
 
 ODD_NUMBERS = (0, -0.0, 1, -1, 1e308, -1e308, 5e-324, 2**53 + 1, 2**63, -(2**63), 2**64, 10**400, 0.1)
@@ -194,4 +194,4 @@ def test_numbers_of_any_size_are_computed_or_rejected(target: Target, number: fl
         message = json.dumps(request("tools/call", {"name": tool, "arguments": arguments})).encode()
         fields = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", tool)]
         assert target.client.post(message, fields=fields).status in {200, 400}
-    assert target.client.says("reckoned", {"a": 7, "b": 2}) == "9 5 3.5 3 1 false"
+    assert target.client.text("reckoned", {"a": 7, "b": 2}) == "9 5 3.5 3 1 false"

@@ -1,4 +1,4 @@
-"""Input that is not a sequence of well-formed requests: raw sockets, forged ids, floods, text that forges events."""
+"""Malformed requests on raw sockets, forged ids, floods, and text that looks like events."""
 
 import base64
 import re
@@ -72,7 +72,7 @@ SMUGGLED: Final = b"POST /-/reload HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length
 
 
 def statuses(heard: bytes) -> list[int]:
-    """Count the responses on one connection, without the contents of bodies."""
+    """Return the statuses of all responses on one connection."""
     found = []
     while match := re.match(rb"HTTP/1\.[01] ([0-9]{3}) [^\r]*\r\n(.*?)\r\n\r\n", heard, re.DOTALL):
         found.append(int(match[1]))
@@ -157,11 +157,11 @@ MALFORMED: Final[dict[str, bytes]] = {
 def test_invalid_http_is_rejected_cheaply(target: Target, data: bytes) -> None:
     heard = target.client.send(data, half_close=True)
     assert not [status for status in statuses(heard) if status < 400 or status == 500], heard
-    assert target.client.says("echo", {"text": "still"}) == "still"
+    assert target.client.text("echo", {"text": "still"}) == "still"
 
 
 def first_status(target: Target, data: bytes) -> int:
-    """Of the first response, after which this end hangs up."""
+    """Return the status of the first response, and close the connection."""
     with target.client.connection() as connection:
         connection.sendall(data)
         heard = b""
@@ -207,7 +207,7 @@ def test_spellings_of_a_path_cannot_reach_admin_pages(target: Target, path: str)
 
 
 def neighbours(secret: str) -> list[str]:
-    """Texts that are nearly this one."""
+    """Yield texts that differ slightly from a text."""
     swapped = ("A" if secret[0] != "A" else "B") + secret[1:]
     last = secret[:-1] + ("A" if secret[-1] != "A" else "B")
     return [
@@ -269,7 +269,7 @@ def test_session_of_another_transport_is_unknown(target: Target) -> None:
 
 
 def resumable(session: SessionClient) -> str:
-    """The last event of a request whose stream the server closed in the middle."""
+    """Return the id of the last event on a stream that the server closed during the request."""
     heard = session.post({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "leaves"}}).body
     return str(re.findall(rb"id: ([0-9a-z]+-[0-9a-f]+-[0-9]+)", heard)[-1].decode())
 
@@ -323,13 +323,13 @@ ASKABLE: Final[JsonObject] = {"io.modelcontextprotocol/clientCapabilities": {"el
 
 
 def ask(target: Target, tool: str, more: dict[str, Json], **arguments: Json) -> Json:
-    """Try a tool that asks; with the answers and the state of `more`."""
+    """Call a tool that sends an input request. `more` contains responses and state of a retry."""
     params = {"name": tool, "arguments": arguments, "_meta": ASKABLE, **more}
     return target.client.modern("tools/call", params).messages[-1]
 
 
 def accepted(asked: Json) -> dict[str, Json]:
-    """Accept every question: the `inputResponses` and `requestState` of a retry."""
+    """Return the parameters of a retry that accepts every question."""
     answers = {key: {"action": "accept", "content": {}} for key in asked["inputRequests"]}
     return {"inputResponses": answers, "requestState": asked["requestState"]}
 
@@ -406,7 +406,7 @@ def test_text_cannot_become_a_separate_event(target: Target, text: str) -> None:
 
 
 def assert_events(body: bytes) -> None:
-    """Each event is one of ours: as SSE is read (WHATWG HTML §9.2.6), and as `splitlines` would."""
+    """Check that each event was sent by the daemon, for SSE parsers (WHATWG HTML §9.2.6) and for `splitlines`."""
     kinds = {b"event: message", b"", b":"}
     for line in re.split(b"\r\n|\r|\n", body):
         if line.startswith(b"data: {"):

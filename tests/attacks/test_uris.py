@@ -1,4 +1,4 @@
-"""URIs from callers: each one is decoded once and is either known or not found. None leads outside the roots."""
+"""URIs from callers are decoded once, and never lead to files outside the roots."""
 
 import os
 from typing import Final
@@ -59,7 +59,7 @@ PLAN = Plan(
 
 @pytest.fixture(scope="module", autouse=True)
 def _traps(daemon: Target) -> None:
-    """Links, pipes and directories beneath the root, made while it is served."""
+    """Create links, pipes and directories below the root while it is served."""
     docs = daemon.folder / "docs"
     (docs / "link.md").symlink_to(daemon.canary.file)
     (docs / "up").symlink_to("..")
@@ -71,11 +71,11 @@ def _traps(daemon: Target) -> None:
 
 
 SHORT: Final = tuple(text for text in TEXTS if len(text) < 500)
-"""A header field mirrors URIs, and holds 8 KiB of a text that is encoded twice."""
+"""The maximum length of URIs in tests. A header field of at most 8 KiB mirrors the URI, encoded twice."""
 
 
 def read(target: Target, uri: str) -> str | None:
-    """The text of a resource; None if it is not found."""
+    """Return the text of a resource, or None if it is not found."""
     answer = target.client.modern("resources/read", {"uri": uri}, name=uri)
     if answer.code is not None:
         assert answer.code in {-32602, -32603}, answer
@@ -158,11 +158,11 @@ OUTSIDE: Final = (
 
 @pytest.mark.parametrize("uri", OUTSIDE, ids=lambda uri: str(uri)[:40])
 def test_uri_only_reads_files_that_match_the_glob(target: Target, uri: str) -> None:
-    if len(uri) < 4000:  # longer ones do not fit the header field that mirrors them
+    if len(uri) < 4000:  # longer URIs do not fit into the header field
         assert read(target, uri) is None
     with target.client.session() as session:
         assert "error" in session.ask("resources/read", {"uri": uri})
-        session.ask("resources/subscribe", {"uri": uri})  # any URI that a template matches can be watched
+        session.ask("resources/subscribe", {"uri": uri})  # any URI that matches a template can be subscribed to
 
 
 INSIDE: Final = {
@@ -218,7 +218,7 @@ def test_variable_is_decoded_once(target: Target, value: str) -> None:
 
 
 def visible(value: str) -> str:
-    """As text reads without control characters."""
+    """Return a text without control characters."""
     return "".join(
         character for character in value if character in "\t\n" or character.isprintable() or character == " "
     )
@@ -294,13 +294,13 @@ def test_subscriptions_over_the_limit_are_rejected(target: Target) -> None:
     wanted = {"notifications": {"resourceSubscriptions": ["docs:///a.md"] * 1001}}
     answer = target.client.modern("subscriptions/listen", wanted, fields=[("Accept", LEGACY_ACCEPT)])
     assert answer.messages[-1]["error"]["code"] == -32602
-    with target.client.session("2025-03-26") as session:  # which has batches
+    with target.client.session("2025-03-26") as session:  # the revision with batches
         for first in range(0, 1000, 100):
             numbers = range(first, first + 100)
             wishes = [("resources/subscribe", {"uri": f"one:///{number}"}) for number in numbers]
             answers = session.ask_together(wishes)
             assert [answer["result"] for answer in answers] == [{}] * 100
-        assert session.ask("resources/subscribe", {"uri": "one:///0"})["result"] == {}  # which is watched already
+        assert session.ask("resources/subscribe", {"uri": "one:///0"})["result"] == {}  # already subscribed
         refused = session.ask("resources/subscribe", {"uri": "one:///more"})["error"]
         assert (refused["code"], refused["message"]) == (-32602, "A session can watch at most 1000 resources")
         assert session.ask("resources/unsubscribe", {"uri": "one:///0"})["result"] == {}

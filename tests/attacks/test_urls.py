@@ -1,4 +1,4 @@
-"""No URL, redirect, proxy or response leads a request to a forbidden address, blocks the daemon or fills it."""
+"""URLs, redirects, proxies and responses cannot lead to forbidden addresses, or use unbounded time or memory."""
 
 import gzip
 import itertools
@@ -22,7 +22,7 @@ SPELLINGS = (
     "127.0.0.1", "127.1", "127.0.1", "127.00.00.01", "0177.0.0.1", "0x7f.0.0.1", "0x7f.1", "0x7f000001", "2130706433",
     "017700000001", "127.0.0.1.", "localhost", "localhost.", "LOCALHOST", "0", "0.0.0.0", "0x0", "127.255.255.254",
 )  # fmt: skip
-"""Of loopback."""
+"""Spellings of loopback."""
 ADDRESSES = (
     "[::1]", "[0:0:0:0:0:0:0:1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]",
     "[::ffff:0:127.0.0.1]",
@@ -32,7 +32,7 @@ ADDRESSES = (
     "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "[fc00::1]", "[fec0::1]", "224.0.0.1", "239.255.255.255",
     "255.255.255.255", "[ff02::1]", "198.18.0.1", "192.0.2.1", "203.0.113.1", "240.0.0.1", "[2001:db8::1]", "[100::1]",
 )  # fmt: skip
-"""Private, loopback, link-local, metadata, multicast, reserved: also inside IPv6."""
+"""Private, loopback, link-local, metadata, multicast and reserved addresses, also inside IPv6 addresses."""
 
 CONFIG = """
     connections:
@@ -111,7 +111,7 @@ def web() -> Iterator[Web]:
 
 @pytest.fixture(scope="module")
 def daemon(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
-    """In the place of the frame's: it knows the attacker's server."""
+    """A daemon that can reach the attacker's server."""
     file = CONFIG.format(web=f"{HOST}:{web.port}", host=HOST)
     file += "".join(FIXED.format(number=number, address=address) for number, address in enumerate(ADDRESSES))
     with attacking(Plan(file=file), tmp_path_factory.mktemp("attacked")) as target:
@@ -119,7 +119,7 @@ def daemon(web: Web, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Targe
 
 
 def redirect(request: bytes) -> Iterator[bytes]:
-    """To where the query says, byte for byte; who was sent back here without saying so is not sent on."""
+    """Redirect to the URL in the query, byte for byte. Without a query, respond with `ok`."""
     target = request.split(b" ", 2)[1].decode("latin-1")
     [to] = parse_qs(urlsplit(target).query, encoding="latin-1", keep_blank_values=True).get("to", [""])
     yield reply(b"moved", f"Location: {to}", status="302 Found")
@@ -158,7 +158,7 @@ def test_private_addresses_are_not_fetched(target: Target, number: int) -> None:
 
 
 def test_allowed_address_is_fetched(target: Target, web: Web) -> None:
-    assert target.client.says("ours", {"path": "x"}) == "ok"
+    assert target.client.text("ours", {"path": "x"}) == "ok"
     assert web.seen[-1].startswith(b"POST /base/x HTTP/1.1\r\n")
 
 
@@ -176,7 +176,7 @@ def test_invalid_host_is_rejected(target: Target, host: str) -> None:
 
 
 NO_IDNA: Final = ("xn--", "xn--a", "xn--.example.com", "a.xn--99999999", "xn--" + "9" * 59, "XN--")
-"""Labels that begin as A-labels do (RFC 5890 §2.3.1), and decode to nothing."""
+"""Labels that start like A-labels (RFC 5890 §2.3.1) but cannot be decoded."""
 
 
 @pytest.mark.parametrize("host", NO_IDNA)
@@ -193,7 +193,7 @@ def test_undecodable_host_is_not_found(target: Target, host: str) -> None:
 @given(host=st.one_of(st.integers(0, 2**32 - 1).map(str), st.ip_addresses(v=4, network="127.0.0.0/8").map(str)))
 @examples(30)
 def test_numeric_spellings_of_loopback_are_rejected(target: Target, host: str) -> None:
-    """Whether it is refused or leads nowhere, the canary is not reached: `assert_unharmed` looks."""
+    """`assert_unharmed` checks that the canary was not reached."""
     if host.startswith("127.") or 0x7F000000 <= int(host) <= 0x7FFFFFFF:
         target.client.refusal("fetch", {"host": host})
 
@@ -223,7 +223,7 @@ def test_redirect_cannot_lead_to_a_private_address(target: Target, web: Web, too
     target.client.call(tool, {"to": at_canary(target, to)})
     asked = [request.split(b"\r\n", 1)[0] for request in web.seen[before:]]
     assert asked[0].split(b"?")[0].endswith(b"/redirect")
-    # What is relative stays at the server, or behind the proxy, that the file names.
+    # Relative URLs stay at the configured server or proxy.
     start = ("GET http://198.51.100.7/" if tool == "follow_from_proxy" else "GET /").encode()
     assert all(line.startswith(start) for line in asked), asked
 
@@ -242,11 +242,11 @@ def test_next_page_cannot_lead_to_a_private_address(target: Target, web: Web, to
 def test_allowed_next_page_is_fetched(target: Target, web: Web) -> None:
     web.answers["/last"] = lambda _: iter([reply(b"[2]", "Content-Type: application/json")])
     web.answers["/last_body"] = lambda _: iter([reply(b'{"items": [2]}', "Content-Type: application/json")])
-    assert target.client.says("pages", {"to": "/last"}) == "[1,2]"
-    assert target.client.says("pages", {"to": f"http://{HOST}:{web.port}/last"}) == "[1,2]"
-    assert '"items":[1,2]' in target.client.says("pages_of_body", {"to": "/last_body"})
+    assert target.client.text("pages", {"to": "/last"}) == "[1,2]"
+    assert target.client.text("pages", {"to": f"http://{HOST}:{web.port}/last"}) == "[1,2]"
+    assert '"items":[1,2]' in target.client.text("pages_of_body", {"to": "/last_body"})
     web.answers["http://93.184.215.14/last"] = web.answers["/last"]
-    assert target.client.says("pages_from_proxy", {"to": "http://93.184.215.14/last"}) == "[1,2]"
+    assert target.client.text("pages_from_proxy", {"to": "http://93.184.215.14/last"}) == "[1,2]"
 
 
 def test_endless_pages_are_limited(target: Target, web: Web) -> None:
@@ -281,15 +281,15 @@ def test_location_cannot_lead_to_a_private_address(target: Target, web: Web, pie
 
 
 def test_allowed_redirect_is_followed(target: Target, web: Web) -> None:
-    assert target.client.says("follow", {"to": "/elsewhere"}) == "ok"
-    assert target.client.says("follow", {"to": f"http://{HOST}:{web.port}/elsewhere"}) == "ok"
-    assert target.client.says("follow_from_proxy", {"to": "/elsewhere"}) == "ok"
-    assert target.client.says("follow_from_proxy", {"to": "http://93.184.215.14/elsewhere"}) == "ok"
+    assert target.client.text("follow", {"to": "/elsewhere"}) == "ok"
+    assert target.client.text("follow", {"to": f"http://{HOST}:{web.port}/elsewhere"}) == "ok"
+    assert target.client.text("follow_from_proxy", {"to": "/elsewhere"}) == "ok"
+    assert target.client.text("follow_from_proxy", {"to": "http://93.184.215.14/elsewhere"}) == "ok"
     assert web.seen[-1].startswith(b"GET http://93.184.215.14/elsewhere HTTP/1.1\r\n")
 
 
 def test_local_names_are_rejected_behind_a_proxy(target: Target, web: Web) -> None:
-    """The proxy would look it up; so do we, before."""
+    """The daemon resolves the name before the proxy would."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), 80)}
     except OSError:
@@ -333,14 +333,14 @@ def test_value_cannot_break_out_of_its_header(target: Target, text: str) -> None
     "text", [*BREAKS, "\u560d\u560aX-Evil: 1", "\u2028X-Evil: 1", "&x=1", "?x", "#x", "%0d%0aX-Evil:1"]
 )
 def test_value_cannot_break_out_of_its_position(target: Target, web: Web, text: str) -> None:
-    assert target.client.says("ours", {"path": text, "query": text, "body": text, "header": "fine"}) == "ok"
+    assert target.client.text("ours", {"path": text, "query": text, "body": text, "header": "fine"}) == "ok"
     head = web.seen[-1].partition(b"\r\n\r\n")[0].split(b"\r\n")
     assert head[0] == f"POST /base/{quote(text, safe='')}?query={quote(text, safe='')} HTTP/1.1".encode()
     assert not [line for line in head if line.lower().startswith(b"x-evil")]
     assert b"X-Given: fine" in head
 
 
-CLIMBS = (
+TRAVERSALS = (
     "../x",
     "..",
     ".",
@@ -357,12 +357,12 @@ CLIMBS = (
 )
 
 
-@pytest.mark.parametrize("path", CLIMBS)
+@pytest.mark.parametrize("path", TRAVERSALS)
 def test_path_cannot_leave_the_base_url(target: Target, web: Web, path: str) -> None:
     before = len(web.seen)
     target.client.refusal("deep", {"path": path})
     assert len(web.seen) == before
-    assert target.client.says("deep", {"path": "a/b"}) == "ok"
+    assert target.client.text("deep", {"path": "a/b"}) == "ok"
 
 
 @given(
@@ -381,7 +381,7 @@ def test_requests_stay_below_the_base_url(target: Target, web: Web, path: list[s
         assert request.lower().count(b"\r\nhost:") == 1
 
 
-# Answers
+# Responses
 
 
 def endless(piece: bytes) -> Iterator[bytes]:
@@ -393,7 +393,7 @@ def packed(body: bytes, encoding: str) -> bytes:
 
 
 def bomb(wraps: int, encoding: str) -> bytes:
-    """64 MiB of nothing, packed."""
+    """Return 64 MiB of zeros, compressed."""
     body = packed(b"\0" * 2**26, encoding)
     for _ in range(wraps - 1):
         body = packed(body, encoding)
@@ -441,7 +441,7 @@ def test_slow_and_large_responses_are_bounded(target: Target, web: Web, what: st
     result = target.client.call("get_briefly", {"what": what})
     assert result.get("isError") or what in SURVIVABLE, result
     assert target.rss() - before < 64 * 2**20
-    assert target.client.says("get", {"what": "control"}) == "ok"
+    assert target.client.text("get", {"what": "control"}) == "ok"
 
 
 @pytest.mark.build
@@ -450,7 +450,7 @@ def test_compressed_response_is_decompressed(target: Target, web: Web) -> None:
         body = packed(b"unpacked " * 1000, encoding)
         fields = (f"Content-Encoding: {encoding}", "Content-Type: text/plain")
         web.answers["/packed"] = partial(always, reply(body, *fields))
-        assert target.client.says("get", {"what": "packed"}) == "unpacked " * 1000
+        assert target.client.text("get", {"what": "packed"}) == "unpacked " * 1000
 
 
 def always(answer: bytes, _request: bytes) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A file that would exhaust, block or compromise the daemon is refused. The last good one stays in service."""
+"""Hostile files are rejected, and the last valid file stays in service."""
 
 import os
 import subprocess
@@ -58,7 +58,7 @@ REFUSED: Final[dict[str, str | bytes]] = {
     "nesting by dashes": "x-deep:\n " + "- " * 5000 + "x",
     "nesting by question marks": "? " * 5000 + "x",
     "a file without end": "x-long: " + "a" * (11 * 2**20),
-    "a Python object": "tools: !!python/object/apply:os.system ['touch @trophy@']",
+    "a Python object": "tools: !!python/object/apply:os.system ['touch @payload_file@']",
     "a Python name": "tools: {t: {description: !!python/name:os.environ '', content: []}}",
     "a Python module": "tools: {t: !!python/module:os ''}",
     "a tag of one's own": "tools: {t: !include seeded.yaml}",
@@ -105,7 +105,7 @@ REFUSED: Final[dict[str, str | bytes]] = {
     "a secret from a directory": header("${file:/}"),
     "a secret from nowhere": header("${file:/nowhere/at/all}"),
     "a secret within a secret": header("${file:${env:HOME}}"),
-    "a command in braces": "tools: {a: {description: '${sh:touch @trophy@}', content: [{text: x}]}}",
+    "a command in braces": "tools: {a: {description: '${sh:touch @payload_file@}', content: [{text: x}]}}",
     "prompts from a pipe": "prompt_files: [included/pipe.md]",
     "prompts from a device": "prompt_files: [included/zero.md]",
     "prompts that explode": "prompt_files: [included/bomb.md]",
@@ -124,12 +124,12 @@ REFUSED: Final[dict[str, str | bytes]] = {
 
 @contextmanager
 def attacked(target: Target, text: str | bytes) -> Iterator[Answer]:
-    """Return the daemon's error for a reload with one more file, which is removed afterwards."""
+    """Reload with an additional file, and return the error. The file is removed afterwards."""
     path = target.folder / "attack.yaml"
     if isinstance(text, str):
         for name, value in (
             ("canary", target.canary.file),
-            ("trophy", target.canary.trophy),
+            ("payload_file", target.canary.payload_file),
             ("port", target.canary.port),
         ):
             text = text.replace(f"@{name}@", str(value))
@@ -153,7 +153,7 @@ def _included(daemon: Target) -> None:
         (folder / f"zero.{suffix}").symlink_to("/dev/zero")
     (folder / "bomb.md").write_text(f"---\n{LAUGHS}description: *a11\n---\ntext")
     (folder / "object.md").write_text(
-        f"---\ndescription: !!python/object/apply:os.system ['touch {daemon.canary.trophy}']\n---\ntext"
+        f"---\ndescription: !!python/object/apply:os.system ['touch {daemon.canary.payload_file}']\n---\ntext"
     )
     (folder / "open.md").write_text("---\ndescription: x\n")
 
@@ -163,7 +163,7 @@ def test_hostile_file_is_rejected_and_the_last_valid_one_stays(target: Target, t
     with attacked(target, text) as answer:
         assert (answer.status, bool(answer.json["problems"])) == (422, True), answer
         assert sum(map(len, answer.json["problems"])) < 2**20
-        assert target.client.says("echo", {"text": "still"}) == "still"
+        assert target.client.text("echo", {"text": "still"}) == "still"
         assert target.client.modern("tools/list").json["result"]["tools"]
     assert target.client.request("POST", "/-/reload").status == 200
 
@@ -201,12 +201,12 @@ def test_any_characters_are_a_valid_file_or_a_problem(target: Target, text: str)
 def test_any_bytes_are_a_valid_file_or_a_problem(target: Target, data: bytes) -> None:
     with attacked(target, data) as answer:
         assert answer.status in {200, 422}
-    assert target.client.says("echo", {"text": "still"}) == "still"
+    assert target.client.text("echo", {"text": "still"}) == "still"
 
 
 @pytest.mark.build
 def test_escape_in_a_file_does_not_reach_the_terminal(target: Target) -> None:
-    """A problem names its subject, whose name may come from another author."""
+    """Problems contain names from files of other authors."""
     names = r'"\e[31m": 1, "\u009b31m": 1, "a\nb": 1, "\u202e": 1, "\a": 1'
     text = f"tools: {{a: {{description: x, {names}, content: [{{text: x}}]}}}}"
     with attacked(target, text) as answer:

@@ -1,4 +1,4 @@
-"""Input for fuzzing: a file, and valid conversations of both eras, whose messages are then broken."""
+"""Input for fuzzing: a configuration, and valid messages of both eras."""
 
 import dataclasses
 import hashlib
@@ -89,7 +89,7 @@ GUARDED: Final = dataclasses.replace(
     """.replace("@digest@", hashlib.sha256(b"the other key").hexdigest()),
     operator=OPERATOR,
 )
-"""The same, of which callers must say who they are."""
+"""The same configuration with authentication."""
 VARIANTS: Final = (
     "tools: {extra: {description: Comes and goes., content: [{text: x}]}}",
     "tools: {extra: {description: Is another., content: [{text: y}]}}",
@@ -97,7 +97,7 @@ VARIANTS: Final = (
     "tools: {extra: [",
     "",
 )
-"""Contents of one more file, in turn. Some of them are refused."""
+"""Contents of an additional file for successive reloads. Some are invalid."""
 
 CALLS: Final[tuple[tuple[str, Mapping[str, Json]], ...]] = (
     ("tools/list", {}),
@@ -173,7 +173,7 @@ def opening(revision: str) -> JsonObject:
 
 
 def modern_fields(message: JsonObject) -> Fields:
-    """The header fields that mirror a message."""
+    """Yield the header fields of a message."""
     params = message["params"]
     name = params.get("name", params.get("uri"))
     yield from [("Content-Type", "application/json"), ("Accept", LEGACY_ACCEPT), ("MCP-Protocol-Version", MODERN)]
@@ -183,6 +183,6 @@ def modern_fields(message: JsonObject) -> Fields:
 
 
 def is_valid(client: Client, message: JsonObject) -> bool:
-    """Whether the unbroken message succeeds, so that what is fuzzed is what works."""
+    """Return whether a message succeeds without changes."""
     answer = client.post(message, fields=[field for field in modern_fields(message) if field[0] != "Content-Type"])
     return answer.status == 200 and "result" in answer.messages[-1]

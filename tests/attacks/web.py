@@ -1,4 +1,4 @@
-"""An attacker's server: it sends exactly the bytes that a test defines, and records its requests."""
+"""An attacker's server. It sends the exact bytes that a test defines, and records its requests."""
 
 import socket
 import threading
@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 HOST: Final = "127.0.0.2"
-"""Loopback, too, and not the address of what must not be reached."""
+"""Another loopback address than that of the canary."""
 
 Answer = Callable[[bytes], Iterator[bytes]]
-"""The head of a request in, pieces of an answer out."""
+"""Receives the head of a request, and yields chunks of the response."""
 
 
 @dataclass(kw_only=True)
@@ -19,9 +19,9 @@ class Web:
     port: int
     host: str = HOST
     answers: dict[str, Answer] = field(default_factory=dict)
-    """By path; any other is answered with `ok`."""
+    """Responses by path. The default is `ok`."""
     seen: list[bytes] = field(default_factory=list, repr=False)
-    """Each request, with the beginning of its body."""
+    """All requests, with the start of their bodies."""
 
     @property
     def url(self) -> str:

@@ -1,4 +1,4 @@
-"""The cells of the behaviour tests: each binding with each revision that a client can use over it."""
+"""The cells of the behaviour tests: combinations of a binding and a revision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Cell:
 
     @property
     def is_http(self) -> bool:
-        """Whether messages travel over Streamable HTTP, where answers have statuses."""
+        """Whether the binding is Streamable HTTP, so that responses have a status."""
         return self.binding == HTTP
 
 
@@ -43,10 +43,9 @@ CELLS: Final = [
 
 
 def cells(*, since: str = REVISIONS[0], until: str = REVISIONS[-1], binding: str | None = None) -> pytest.MarkDecorator:
-    """Run a test in each cell, or in those of some revisions or of one binding.
+    """Run a test in each cell, or in the cells of some revisions or of one binding.
 
-    Legacy revisions between the first and the last are marked `build`: an edit that breaks one of them almost always
-    breaks its neighbours too.
+    Legacy revisions between the first and the last are marked `build`, because they rarely fail separately.
     """
     wanted = [
         cell for cell in CELLS if since <= cell.revision <= until and (binding is None or cell.binding == binding)
@@ -58,5 +57,5 @@ def cells(*, since: str = REVISIONS[0], until: str = REVISIONS[-1], binding: str
 
 
 def since(table: Mapping[str, str], revision: str) -> set[str]:
-    """The names of a table of first revisions that this one has."""
+    """Return the names in a table of first revisions that exist in this revision."""
     return {name for name, first in table.items() if first <= revision}

@@ -1,4 +1,4 @@
-"""A client of any revision over any binding. It follows the specification, and validates every message it receives."""
+"""A client of any revision over any binding. It follows the specification, and validates every received message."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -37,13 +37,13 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The text of a tool's first block."""
+        """The text of the first content block of a tool result."""
         return str(self.result["content"][0]["text"])
 
 
 @dataclass(kw_only=True)
 class Call:
-    """A request on its way, and what has come for it."""
+    """A request, and the messages received for it."""
 
     id: Json
     method: str
@@ -61,37 +61,37 @@ class Call:
         return await _take(self.notifications, self.arrived, method)
 
     def seen(self, method: str) -> list[Json]:
-        """The parameters of every notification of this method that has come."""
+        """Return the parameters of all received notifications of this method."""
         return [message["params"] for message in self.notifications if message["method"] == method]
 
 
 class Wire(Protocol):
-    """How messages of one client travel."""
+    """The transport of a client's messages."""
 
     async def send(self, message: JsonObject, call: Call | None) -> None: ...
     async def leave(self, call: Call) -> None:
-        """Close what the answer would come on."""
+        """Close the stream of the response."""
 
     async def raw(self, body: bytes) -> "Answer":
-        """Send what need not be a message, and take what comes back."""
+        """Send any bytes, and return the response."""
 
 
 class Client:
-    """One client. Over HTTP of the legacy era it is one session, over stdio one process's peer."""
+    """A client: with the legacy era over HTTP, one session; over stdio, the peer of one process."""
 
     def __init__(self, cell: Cell, schemas: WireSchemas | None) -> None:
         self.cell: Final = cell
         self.problems: Final[list[str]] = []
         """Return the errors of received messages."""
         self.envelope: Final[dict[str, Json]] = _envelope(cell.revision) if cell.is_modern else {}
-        """What each request carries in `_meta`."""
+        """Members of `_meta` in each request."""
         self.headers: Final[dict[str, str | None]] = {}
-        """Header fields to send instead of the right ones; None sends none of that name."""
+        """Overrides of header fields. None omits a field."""
         self.initialized: JsonObject = {}
-        """What `initialize` was answered with."""
+        """The result of `initialize`."""
         self.says: Says = say
         self.asked: Final[list[JsonObject]] = []
-        """Every question of the server, in order."""
+        """All requests of the server, in order."""
         self._replying: Final[set[asyncio.Task[None]]] = set()
         self._schemas: Final = schemas
         self._calls: Final[list[Call]] = []
@@ -118,14 +118,14 @@ class Client:
         return await self.ask("tools/call", {"name": tool, "arguments": arguments})
 
     async def converse(self, method: str, params: JsonObject) -> Answer:
-        """Ask, and answer what the server asks until it has answered, in the way of the era."""
+        """Send a request, respond to the server's requests as the era requires, and return the response."""
         given = dict(params)
         while (answer := await self.ask(method, given)).message.get("result", {}).get("resultType") == INPUT_REQUIRED:
             given = {**params, **self._answers(answer.result)}
         return answer
 
     async def begin(self, tool: str, *, token: Json = None, **arguments: Json) -> Call:
-        """Call a tool, and ask for progress with that token."""
+        """Call a tool with a progress token."""
         fields = {} if token is None else {meta.META: {"progressToken": token}}
         return await self.start("tools/call", {"name": tool, "arguments": arguments, **fields})
 
@@ -134,25 +134,25 @@ class Client:
         await self.wire.send({**message, "params": dict(params)} if params else message, None)
 
     async def cancel(self, call: Call) -> None:
-        """Cancel a request in the way of the revision and the binding."""
+        """Cancel a request as the revision and the binding require."""
         if self.cell.is_modern and self.cell.is_http:
             await self.wire.leave(call)
         else:
             await self.notify("notifications/cancelled", {"requestId": call.id})
 
     async def hear(self, method: str) -> dict[str, Json]:
-        """The parameters of the next notification of this method that belongs to no request."""
+        """Return the parameters of the next notification of this method that belongs to no request."""
         return await _take(self._unasked, self._arrived, method)
 
     def forget(self) -> None:
-        """Forget what has been heard."""
+        """Discard all received notifications."""
         self._unasked.clear()
 
     def heard(self, method: str) -> list[Json]:
         return [message.get("params", {}) for message in self._unasked if message["method"] == method]
 
     def take(self, message: dict[str, Json], call: Call | None, status: int | None = None) -> None:
-        """Take a message that came; `call` where the binding knows whose it is."""
+        """Handle a received message. `call` is the request that it belongs to, if the binding knows it."""
         call = call or self._call_of(message)
         if "method" not in message and call is not None:
             self._check(message, call.method)
@@ -169,7 +169,7 @@ class Client:
         (self._arrived if call is None else call.arrived).set()
 
     async def raw(self, body: bytes) -> Answer:
-        """Send what need not be a message, and take what comes back."""
+        """Send any bytes, and return the response."""
         answer = await self.wire.raw(body)
         self._check(answer.message, None)
         return answer
@@ -183,7 +183,7 @@ class Client:
         replying.add_done_callback(self._replying.discard)
 
     def _answers(self, result: JsonObject) -> dict[str, Json]:
-        """The additional members of a retried request."""
+        """Return the additional parameters of a retried request."""
         self.asked.extend(result["inputRequests"].values())
         given = {key: self.says(each["method"], each["params"]) for key, each in result["inputRequests"].items()}
         return {"inputResponses": given, **{key: value for key, value in result.items() if key == "requestState"}}
@@ -204,7 +204,7 @@ class Client:
             if _same(call.id, fields.get(meta.META_SUBSCRIPTION_ID)):
                 return call
             if message["method"] == "notifications/message" and call.method == "tools/call":
-                return call  # the message does not name its call
+                return call  # the message does not contain the id of its request
         return None
 
 
@@ -225,7 +225,7 @@ def initialize_params(revision: str, capabilities: JsonObject = NOTHING) -> dict
 
 
 async def listed(client: Client, method: str, member: str) -> list[Json]:
-    """Every entry of a list, page by page."""
+    """Return all entries of a list, reading it page by page."""
     entries: list[Json] = []
     params: dict[str, Json] = {}
     for _ in range(100):
@@ -242,7 +242,7 @@ def named(entries: Sequence[Json], name: str) -> Json:
 
 
 def _same(one: Json, other: Json) -> bool:
-    """Whether two ids or tokens are the same, type included."""
+    """Return whether two ids or tokens are equal, including their type."""
     return one is not None and type(one) is type(other) and one == other
 
 

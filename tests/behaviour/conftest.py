@@ -1,7 +1,7 @@
 """Daemons that serve `testdata/house.yaml`, and a client for each cell.
 
-Processes last as long as the test session: one listens for HTTP, and each revision has one on stdio. A test that leaves
-traces in a process (a log level cannot be unset) requests a separate process with `newcomer`.
+All tests share one daemon over HTTP and one per revision over stdio. Tests that change the state of a daemon, such as a
+log level that cannot be unset, start a separate one with `newcomer`.
 """
 
 import os
@@ -27,12 +27,12 @@ from tests.e2e.daemon import Daemon
 CONFIG: Final = Path(__file__).parent / "testdata" / "house.yaml"
 
 Newcomer = Callable[..., Awaitable[Client]]
-"""`await newcomer(cell, capabilities={…}, shakes_hands=True, daemon=…)`: a client that shares no session."""
+"""Creates a client without a shared session: `await newcomer(cell, capabilities={…}, shakes_hands=True, daemon=…)`."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _courses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A directory for what tools note, which all processes of a test have."""
+    """Create the directory in which tools of all processes record their state."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MCP_GATEWAY_TEST_COURSES", str(tmp_path_factory.mktemp("courses")))
         yield
@@ -40,7 +40,7 @@ def _courses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def schemas() -> WireSchemas | None:
-    """The official schemas; None where the conformance suite, which carries them, cannot be had."""
+    """The official schemas, or None if the conformance suite, which contains them, is not available."""
     suite = find_suite()
     if isinstance(suite, Suite):
         return WireSchemas(suite.schemas())
@@ -50,21 +50,21 @@ def schemas() -> WireSchemas | None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def processes() -> AsyncIterator[AsyncExitStack]:
-    """Ends what is entered, when the session ends."""
+    """Processes and contexts that are closed at the end of the session."""
     async with AsyncExitStack() as stack:
         yield stack
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def url(processes: AsyncExitStack) -> str:
-    """The MCP endpoint of the daemon that listens."""
+    """The MCP endpoint of the shared daemon."""
     daemon = await processes.enter_async_context(serving(CONFIG))
     return await daemon.url()
 
 
 @pytest.fixture(scope="session")
 def pipes() -> dict[str, StdioWire]:
-    """By revision, the process whose peer speaks it."""
+    """The shared processes over stdio, by revision."""
     return {}
 
 
@@ -83,7 +83,7 @@ async def client(
     newcomer: Newcomer,
     schemas: WireSchemas | None,
 ) -> AsyncIterator[Client]:
-    """The cell's client, ready to ask."""
+    """The client of the cell, after its handshake."""
     if cell.binding != STDIO:
         yield await newcomer(cell)
         return
@@ -107,7 +107,7 @@ async def newcomer(url: str, http: aiohttp.ClientSession, schemas: WireSchemas |
 
 @asynccontextmanager
 async def newcomers(url: str, http: aiohttp.ClientSession, schemas: WireSchemas | None) -> AsyncIterator[Newcomer]:
-    """Clients of a daemon, or of any other server, at this URL."""
+    """Create clients of a server at a URL."""
     made: list[Client] = []
     async with AsyncExitStack() as stack:
 
@@ -138,7 +138,7 @@ async def newcomers(url: str, http: aiohttp.ClientSession, schemas: WireSchemas 
 
 
 async def _opened(daemon: Daemon | None, stack: AsyncExitStack) -> StdioWire:
-    """The pipes of a process. Without a given process, a new one is started."""
+    """Return the pipes of a process. Without a daemon, a new one is started."""
     wire = StdioWire(await stack.enter_async_context(serving(CONFIG, "--stdio")) if daemon is None else daemon)
     wire.open()
     stack.push_async_callback(wire.close)

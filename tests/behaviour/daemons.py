@@ -1,7 +1,7 @@
 """Daemons of the behaviour tests: a single one, or replicas.
 
 With MCP_GATEWAY_TEST_REPLICAS=3, each HTTP daemon is replaced by three daemons with one Redis, behind an nginx without
-stickiness. Clients must not see a difference. Standard streams belong to the first of these daemons.
+sticky sessions. Clients must not notice a difference. The first daemon uses the standard streams.
 """
 
 import os
@@ -25,7 +25,7 @@ _STREAMS: Final = "--stdio"
 
 @dataclass(kw_only=True)
 class ManyDaemons(Daemon):
-    """Replicas, as if they were one daemon: their proxy's URL, and the standard streams of the first."""
+    """Replicas with the interface of one daemon: the URL of their proxy, and the standard streams of the first one."""
 
     replicas: Replicas
 
@@ -37,7 +37,7 @@ class ManyDaemons(Daemon):
             each.daemon.signal(number)
 
     async def event(self, name: str, *, within: float = PATIENCE_SECONDS) -> Json:
-        """The first log line of that name that the last of them has written."""
+        """Wait until all replicas have logged an event, and return that of the last one."""
         return [await each.daemon.event(name, within=within) for each in self.replicas.all][-1]
 
     @property
@@ -46,13 +46,13 @@ class ManyDaemons(Daemon):
 
 
 async def own_urls(daemon: Daemon) -> Sequence[str]:
-    """The addresses of each process, without a path, for operators who query one process at a time."""
+    """Return the URLs of the single processes, without a path."""
     return daemon.own_urls if isinstance(daemon, ManyDaemons) else [(await daemon.url()).removesuffix("/mcp")]
 
 
 @asynccontextmanager
 async def serving(config: Path, *flags: str, watch: bool = False) -> AsyncIterator[Daemon]:
-    """A daemon, or replicas of it where it listens for HTTP and there are to be several."""
+    """Run a daemon, or replicas if they are enabled and the daemon listens for HTTP."""
     if COUNT == 1 or (_STREAMS in flags and "--http" not in flags):
         async with serving_alone(config, *flags, watch=watch) as daemon:
             yield daemon
@@ -69,5 +69,5 @@ def _without_address(flags: Sequence[str]) -> list[str]:
 
 
 def one_process(why: str) -> pytest.MarkDecorator:
-    """Mark a test of what holds for each process by itself."""
+    """Mark a test that needs a single process."""
     return pytest.mark.skipif(COUNT > 1, reason=f"of one process: {why}")

@@ -1,4 +1,4 @@
-"""A daemon that watches the files of a directory, and clients that receive notifications on every kind of stream."""
+"""A daemon that watches a directory, and clients that receive its notifications on all kinds of streams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -28,13 +28,13 @@ STREAMS: Final[Mapping[str, Cell]] = {
     "sse": Cell(binding=SSE, revision=LATEST_LEGACY),
     "listen": Cell(binding=HTTP, revision=LATEST),
 }
-"""Every kind of stream that announcements come on, and whose it is."""
+"""The kinds of streams with announcements, with the cell of their client."""
 
 _NUMBERS: Final = count()
 
 
 def save(path: Path, text: str) -> None:
-    """Write a file as most editors do: another one beside it, which then takes its name."""
+    """Write a file as most editors do: write a new file, and rename it."""
     other = path.with_name(f".{path.name}.{next(_NUMBERS)}.tmp")
     other.write_text(dedent(text))
     other.replace(path)
@@ -42,13 +42,13 @@ def save(path: Path, text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Ear:
-    """A client, and the stream on which it hears what belongs to none of its requests."""
+    """A client with a stream for notifications."""
 
     client: Client
     listen: Call | None = None
 
     async def hears(self, method: str) -> dict[str, Json]:
-        """The parameters of the next notification of this method."""
+        """Return the parameters of the next notification of this method."""
         if self.listen is None:
             return await self.client.hear(method)
         params = await self.listen.notification(method)
@@ -58,20 +58,20 @@ class Ear:
         await self.hears(CHANGED.format(kind))
 
     def heard(self) -> list[str]:
-        """The methods of all announcements that came and were not taken by `hears`."""
+        """Return the methods of the received announcements that `hears` has not returned."""
         came = self.client.heard if self.listen is None else self.listen.seen
         return [method for method in (*map(CHANGED.format, KINDS), UPDATED) for _ in came(method)]
 
 
 @dataclass(kw_only=True)
 class Place:
-    """The daemon, its directory, and who is connected to it."""
+    """The daemon, its directory and its clients."""
 
     config: Path
     daemon: Daemon
     url: str
     own_urls: Sequence[str]
-    """Where each process listens itself; one, unless there are replicas."""
+    """The URL of each process. There are several only with replicas."""
     http: aiohttp.ClientSession
     stack: AsyncExitStack
 
@@ -93,7 +93,7 @@ class Place:
         return client
 
     async def ear(self, stream: str, *uris: str) -> Ear:
-        """A client with an open stream of this kind, which wants to hear of every list and of these resources."""
+        """Open a stream of this kind for notifications of all lists and of these resources."""
         client = await self.client(STREAMS[stream])
         if stream == "listen":
             wanted: dict[str, Json] = {f"{kind}ListChanged": True for kind in KINDS}
@@ -109,7 +109,7 @@ class Place:
         return Ear(client=client)
 
     async def ears(self, *uris: str) -> list[Ear]:
-        """One for each kind of stream."""
+        """Open a stream of each kind."""
         return [await self.ear(stream, *uris) for stream in STREAMS]
 
     async def get(self, path: str) -> Json:
@@ -117,7 +117,7 @@ class Place:
         return await self._get(self.own_urls[0] + path)
 
     async def reload(self) -> tuple[int, Json]:
-        """Reload all processes, one after the other, and return what the first has said."""
+        """Reload all processes in turn, and return the response of the first one."""
         answers = []
         for url in self.own_urls:
             async with self.http.post(f"{url}/-/reload") as response:
@@ -128,7 +128,7 @@ class Place:
         return int((await self.get("/-/status"))["generation"])
 
     async def until(self, is_so: Callable[[JsonObject], bool]) -> Json:
-        """The status of the first process, once something is so of all."""
+        """Wait until the status of all processes meets a condition, and return that of the first one."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             for url in reversed(self.own_urls):
                 while not is_so(status := await self._get(f"{url}/-/status")):
@@ -142,7 +142,7 @@ class Place:
 
 @asynccontextmanager
 async def following(config: Path, *flags: str, watch: bool = True) -> AsyncIterator[Place]:
-    """A daemon that serves a file over HTTP and standard streams, and follows changes by events only."""
+    """Run a daemon over HTTP and standard streams. It detects changes only by file system events."""
     flags = ("--stdio", "--http", "127.0.0.1:0", "--poll", "0", *flags)
     async with (
         serving(config, *flags, watch=watch) as daemon,

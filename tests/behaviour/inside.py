@@ -1,4 +1,4 @@
-"""The whole product in this process: reads files, and returns messages as a client of the newest revision gets them."""
+"""A gateway in this process, with a client of the newest revision."""
 
 import textwrap
 from collections.abc import AsyncIterator, Mapping
@@ -16,7 +16,7 @@ NO_FILES: Mapping[str, str | bytes] = MappingProxyType({})
 
 
 class Client:
-    """Asks as a person at a command line would."""
+    """A client in memory."""
 
     def __init__(self, client: MemoryClient) -> None:
         self._client = client
@@ -34,7 +34,7 @@ class Client:
         return block["text"]
 
     async def read(self, uri: str) -> JsonObject:
-        """The one item of the resource's contents."""
+        """Return the only item of the contents of a resource."""
         [contents] = (await self.request("resources/read", {"uri": uri}))["contents"]
         found: JsonObject = contents
         return found
@@ -46,7 +46,7 @@ class Client:
         return messages
 
     async def error(self, method: str, params: JsonObject) -> RpcError:
-        """The error that the request is answered with."""
+        """Return the error of a request."""
         try:
             answer = await self.request(method, params)
         except RpcError as error:
@@ -56,7 +56,7 @@ class Client:
 
 @asynccontextmanager
 async def product(folder: Path, text: str, files: Mapping[str, str | bytes] = NO_FILES) -> AsyncIterator[Client]:
-    """Write `files` and a configuration below `folder`, and serve it."""
+    """Write `files` and a configuration to `folder`, and serve it."""
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,5 +64,5 @@ async def product(folder: Path, text: str, files: Mapping[str, str | bytes] = NO
     config = folder / "config.yaml"
     config.write_text(textwrap.dedent(text), encoding="utf-8")
     settings = read_settings({"config": config, "log_level": "error", "no_watch": True})
-    async with Gateway(settings, serves_one_request=True) as gateway:  # which waits longer for lists of upstreams
+    async with Gateway(settings, serves_one_request=True) as gateway:  # waits longer for the lists of upstreams
         yield Client(gateway.memory_client())

@@ -1,4 +1,4 @@
-"""Tools name the page that shows their result, and pages declare their needs, where hosts look for them."""
+"""MCP Apps: metadata of tools and pages."""
 
 from pathlib import Path
 from typing import Final
@@ -57,7 +57,7 @@ async def test_extension_is_declared(client: Client) -> None:
 
 
 async def app(folder: Path, written: str, **tool: str) -> tuple[JsonObject, JsonObject]:
-    """The `_meta` of a tool with this `app`, and that of its page."""
+    """Return the `_meta` of a tool with this `app`, and that of its page."""
     keys = "".join(f", {key}: {value}" for key, value in tool.items())
     text = f"tools: {{t: {{description: T., content: x, app: {written}{keys}}}}}"
     async with product(folder, text, {"t.html": "<!doctype html>"}) as client:

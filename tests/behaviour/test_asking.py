@@ -1,4 +1,4 @@
-"""Questions to the client, over each binding and in each revision, from a plugin that is written once."""
+"""Questions of plugins to the client, over each binding and in each revision."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -28,7 +28,7 @@ LINKS_SINCE: Final = "2025-11-25"
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def page() -> AsyncIterator[str]:
-    """A page for the tool that fetches one."""
+    """The URL of a page for the tool that fetches one."""
 
     async def hello(_request: web.Request) -> web.Response:
         return web.Response(text="fetched")
@@ -44,7 +44,7 @@ async def page() -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def listening(page: str, processes: AsyncExitStack) -> Daemon:
-    """The daemon that listens for HTTP."""
+    """The shared HTTP daemon."""
     return await processes.enter_async_context(serving(CONFIG))
 
 

@@ -1,4 +1,4 @@
-"""People sign in to the pages with OpenID Connect; attacks beside their controls."""
+"""Sign-in to the pages with OpenID Connect, and attacks on it."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ CLIENT: Final = "gateway-pages"
 
 
 class OpenIdProvider(AuthorizationServer):
-    """An issuer whose user approves every request."""
+    """An issuer that approves every request."""
 
     def __init__(self) -> None:
         super().__init__(keys=[Key.make()])
@@ -92,7 +92,7 @@ def file_for(idp: OpenIdProvider, **changes: Any) -> dict[str, Any]:
 async def start(
     served: Served, page: aiohttp.ClientSession, idp: OpenIdProvider, *, back: str = "connections", **headers: str
 ) -> aiohttp.ClientResponse:
-    """Submit the form that leads to the issuer."""
+    """Submit the sign-in form."""
     form = {"issuer": idp.issuer, "back": back}
     return await page.post(
         f"{served.base}/-/sign-in/browser", data=form, headers={"Origin": served.base, **headers}, allow_redirects=False

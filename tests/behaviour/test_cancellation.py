@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 async def running(client: Client, key: str) -> Call:
-    """A call that has begun and goes on until it is released."""
+    """Start a call that runs until it is released."""
     call = await client.begin("wait", key=key)
     assert (await client.call("reach", key=key, state="running")).text == "running"
     return call

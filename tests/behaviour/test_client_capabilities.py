@@ -1,4 +1,4 @@
-"""Calls that need a capability are refused to clients without it."""
+"""Calls that need a capability are rejected for clients without it."""
 
 import pytest
 

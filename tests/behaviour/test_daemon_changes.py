@@ -29,7 +29,7 @@ WANTED: Final[dict[str, Json]] = {
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    """A copy of the file, to be changed."""
+    """A copy of the file that the test can change."""
     return Path(shutil.copytree(CONFIG.parent, tmp_path / "house", ignore=shutil.ignore_patterns("__pycache__"))) / (
         CONFIG.name
     )
@@ -50,7 +50,7 @@ def save(config: Path, *changes: tuple[str, str]) -> None:
 
 
 class Ear:
-    """Hears announcements in the way of the era."""
+    """Receives announcements as the era requires."""
 
     def __init__(self, client: Client, call: Call | None) -> None:
         self._client: Final = client

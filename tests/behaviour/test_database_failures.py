@@ -120,7 +120,7 @@ tools:
 """
     async with gateway_of(tmp_path, config) as gateway:
         served = Served(gateway)
-        await served.call("rows")  # what is made once
+        await served.call("rows")  # creates objects that are kept
         tracemalloc.start()
         try:
             result = await served.call("rows")
@@ -162,7 +162,7 @@ tools:
         old = {profile.url: pool for (profile, _), pool in pools.items()}
         now = {profile.url: pool for (profile, _), pool in gateway.app.core.services.databases._pools.items()}
         assert now[str(tmp_path / "other.db")] is old[str(tmp_path / "other.db")]
-        assert old[str(tmp_path / "first.db")].open == 1  # the call that uses it goes on
+        assert old[str(tmp_path / "first.db")].open == 1  # the call that uses it continues
         slow.cancel()
         await asyncio.wait({slow})
         async with asyncio.timeout(60):
@@ -222,7 +222,7 @@ tools:
 """
 
 
-def test_unusable_database_is_reported_with_its_place(tmp_path: Path) -> None:
+def test_unusable_database_is_reported_with_its_position(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(BROKEN)
     (tmp_path / "shop.db").touch()
     with pytest.raises(ConfigError) as raised:
@@ -250,7 +250,7 @@ def test_unusable_database_is_reported_with_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.build)])
-async def test_databases_check_queries_with_their_place(
+async def test_databases_report_the_position_of_invalid_queries(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = "sqlite:shop.db" if kind == "sqlite" else request.getfixturevalue("postgresql").url

@@ -32,7 +32,7 @@ VALUES: Final[dict[str, Any]] = {
     "ARRAY['a', NULL]": ["a", None],
     "'10.0.0.0/8'::inet": "10.0.0.0/8",
     "ARRAY['10.0.0.1'::inet]": ["10.0.0.1"],
-    # Values that have no form in JSON or in Python: PostgreSQL's own text.
+    # Values without a form in JSON or Python are PostgreSQL's text.
     "0.1::real": 0.1,
     "'{0.1,NaN}'::real[]": [0.1, "NaN"],
     "'1 year 2 mons 3 days 04:05:06.5'::interval": "P1Y2M3DT4H5M6.5S",
@@ -87,11 +87,11 @@ TYPES: Final = (
 )
 
 INPUTS: Final[tuple[tuple[str, Any, Any, Any], ...]] = (
-    # The query's expression, the schema of its input, the value sent, and the value returned.
+    # Expression of the query, schema of its input, sent value, returned value.
     ("CAST(:v AS date)", "string", "2026-02-03", "2026-02-03"),
     ("CAST(:v AS timestamp)", "string", "2026-01-02 03:04:05", "2026-01-02T03:04:05"),
     ("CAST(:v AS time)", "string", "24:00", "24:00:00"),
-    # One input at places of several types.
+    # An input that is used as several types.
     ("(:v = '' OR day >= NULLIF(:v, '')::date)", "string", "2026-02-03", True),
     ("(id = :v OR CAST('1' AS varchar) = :v)", "string", "1", True),
     (":v || (:v + 1)", "integer", 5, "56"),
@@ -185,7 +185,7 @@ async def test_values_are_json(postgresql: Postgresql, tmp_path: Path) -> None:
             return found
 
         assert dict(zip(VALUES, (await row("values")).values(), strict=True)) == VALUES
-        # What no double holds stays text: it is neither null nor a failure.
+        # Numbers that a double cannot represent are text.
         assert await row("numbers") == {"a": 1.5, "b": 3, "c": f"1{'0' * 309}.5", "d": f"1{'0' * 5000}"}
         assert await row(
             "bound",
@@ -256,7 +256,7 @@ async def test_postgresql_reads_the_text_of_inputs(postgresql: Postgresql, tmp_p
 
 
 SESSION_STATE: Final[dict[str, tuple[str, str]]] = {
-    # A statement that leaves state in its session, and one that returns a row where it is found.
+    # A statement that changes the state of its session, and a query that returns a row if the state persists.
     "setting": ("SELECT set_config('search_path', 'nowhere', false)", "SELECT 1 WHERE current_schemas(false) = '{}'"),
     "role": ("SELECT set_config('role', 'pg_monitor', false)", "SELECT 1 WHERE current_user = 'pg_monitor'"),
     "lock": ("SELECT pg_advisory_lock(7)", "SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"),
@@ -289,9 +289,9 @@ async def test_session_state_ends_with_its_call(postgresql: Postgresql, tmp_path
             result = await client.request("tools/call", {"name": tool, "arguments": {}})
             return result["structuredContent"]["rows"] if not result.get("isError") else result["content"][0]["text"]
 
-        if "LISTEN" not in leave:  # which takes effect at the commit
+        if "LISTEN" not in leave:  # takes effect at the commit
             assert len(await rows("both")) == 1
-        for _ in range(2):  # statements that stay prepared
+        for _ in range(2):  # prepared statements
             await rows("leave")
             assert await rows("find") == []
         assert "division by zero" in await rows("fails")

@@ -258,7 +258,7 @@ async def test_cancelled_call_is_stopped_in_the_database(shop: Shop) -> None:
 
 
 async def gone(shop: Shop) -> None:
-    """Wait until no call uses a connection, and the database runs no query of ours."""
+    """Wait until no call uses a connection and the database runs no query of the gateway."""
     async with asyncio.timeout(60):
         while connections(shop, "in_use"):
             await asyncio.sleep(0.01)

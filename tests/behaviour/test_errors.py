@@ -98,6 +98,6 @@ async def test_notification_gets_no_response(client: Client) -> None:
 
 
 def _has_no_id(message: dict[str, Json], client: Client) -> None:
-    """Until 2025-06-18 the schema wants an id, and JSON-RPC writes null; later it is left out."""
+    """Until 2025-06-18, the schema requires an id, which is null. Later revisions omit it."""
     is_needed = client.cell.revision < ID_IS_OPTIONAL_SINCE
     assert message.get("id", "none") == (None if is_needed else "none")

@@ -230,7 +230,7 @@ async def test_fetching_stops_at_the_limit_of_the_output(api: Api, tmp_path: Pat
         "[… pages after page 2 are missing: page 3 would exceed the limit of the output (max_size) …]"
     )
     assert len(api.seen) == 3
-    # What `select` leaves out does not count.
+    # Only the selected part counts.
     api.seen.clear()
     result = await call(tmp_path, api, {"next": "link"}, output={"max_size": "1KiB", "select": "[*].length(@)"})
     assert result["structuredContent"] == [400] * 8
@@ -311,7 +311,7 @@ async def test_other_origin_gets_no_credentials(api: Api, other: Api, tmp_path: 
     [(_, there)] = other.seen
     own = {"x-key", "authorization", "x-api-key", "x-input", "x-plain", "cookie", "content-type", "content-length"}
     assert not own & {name.lower() for name in there}
-    # The control: the first origin receives all of them, also afterwards.
+    # Control: the first origin receives all credentials, also afterwards.
     for _, here in api.seen:
         assert int(here["Content-Length"]) > 0
         assert {here[name] for name in ("X-Key", "X-Api-Key", "X-Input", "Authorization")} == {

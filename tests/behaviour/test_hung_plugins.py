@@ -31,7 +31,7 @@ async def version() -> str:
 
 VERSION = "first"
 """
-MENDED = PLUGIN.replace('"first"', '"none"') + "\ndef startup():\n    global VERSION\n    VERSION = 'started'\n"
+FIXED = PLUGIN.replace('"first"', '"none"') + "\ndef startup():\n    global VERSION\n    VERSION = 'started'\n"
 
 
 @one_process("calls fill the threads of whichever they come to")
@@ -50,6 +50,6 @@ async def test_hung_functions_do_not_block_other_work(tmp_path: Path) -> None:
         for uri, text in (("note:a", "a note"), ("docs:///a.md", "a page")):
             assert (await client.ask("resources/read", {"uri": uri})).result["contents"][0]["text"] == text
         assert (await client.call("much")).text.startswith("1\n2\n")
-        (tmp_path / "plugins" / "house.py").write_text(MENDED)
+        (tmp_path / "plugins" / "house.py").write_text(FIXED)
         await place.until(lambda status: status["generation"] > 1 or bool(status["problems"]))
         assert (await client.call("version")).text == "started"

@@ -58,7 +58,7 @@ prompts:
 SECRETS = "".join(
     f'\n  c{n}: {{base_url: "https://c.example", headers: {{Authorization: "${{env:KEY_{n}}}"}}}}' for n in range(30)
 )
-"""Each of them is looked for."""
+"""All of them are searched for."""
 
 
 REQUESTS = [

@@ -27,7 +27,7 @@ TOO_MANY: Final = 429
 
 @pytest.fixture(scope="session")
 def listening() -> dict[Cell, Daemon]:
-    """One tool for each HTTP cell. No two tests use the same one, because used calls are not refunded."""
+    """The shared daemons by cell. Tests use different tools, because their calls count until the period ends."""
     return {}
 
 
@@ -52,7 +52,7 @@ def refusal(key: str, rate: str, whose: str = "for one caller") -> str:
 
 
 def assert_refused(answer: Answer, text: str, cell: Cell) -> None:
-    """Whatever is not a tool call is refused with an error of JSON-RPC."""
+    """Check the JSON-RPC error of a request other than a tool call."""
     assert answer.error["code"] == TOO_MANY
     assert answer.error["message"].startswith(text)
     assert 0 < answer.error["data"]["retryAfterSeconds"] <= 2 * 3600

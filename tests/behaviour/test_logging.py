@@ -17,7 +17,7 @@ LEVELS: Final = ["debug", "info", "notice", "warning", "error", "critical", "ale
 
 
 async def said(client: Client, **fields: str) -> list[str]:
-    """The levels at which a tool that logs at each was heard."""
+    """Call a tool that logs at all levels, and return the received levels."""
     meta = {"_meta": {f"io.modelcontextprotocol/{name}": value for name, value in fields.items()}} if fields else {}
     call = await client.start("tools/call", {"name": "talk", "arguments": {}, **meta})
     assert (await call.answer()).text == "said"

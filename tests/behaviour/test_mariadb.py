@@ -35,7 +35,7 @@ VALUES: Final[dict[str, Any]] = {
     "NULL": None,
 }
 COLUMNS: Final[dict[str, tuple[str, str, Any]]] = {
-    # The type of the column, a literal, and the JSON value.
+    # Type of the column, literal, JSON value.
     "bit": ("BIT(64)", "b'101'", 5),
     "flag": ("BOOLEAN", "TRUE", 1),
     "big": ("BIGINT UNSIGNED", "18446744073709551615", 2**64 - 1),
@@ -51,7 +51,7 @@ COLUMNS: Final[dict[str, tuple[str, str, Any]]] = {
     "doc": ("JSON", "'{\"a\": 1}'", '{"a": 1}'),  # text in MariaDB
 }
 INPUTS: Final[tuple[tuple[str, Any, Any, Any], ...]] = (
-    # The expression, the schema of its input, the value sent, and the value returned.
+    # Expression, schema of its input, sent value, returned value.
     (":v", "string", "it's \"%\" \\ :v \x00", "it's \"%\" \\ :v \x00"),
     ("price = :v", "number", 19.9, 1),
     ("price IN (:v)", {"type": "array", "items": {"type": "number"}}, [19.9, 2], 1),

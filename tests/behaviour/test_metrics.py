@@ -92,12 +92,12 @@ class House:
         }
 
     async def value(self, name: str, labels: Mapping[str, str]) -> float:
-        """The sum of the series that have these labels."""
+        """Return the sum of the series with these labels."""
         found = await self.scrape()
         return sum(value for (sample, given), value in found.items() if sample == name and labels.items() <= set(given))
 
     async def labels(self, name: str) -> Mapping[str, str]:
-        """Of the one series of that name."""
+        """Return the labels of the only series with this name."""
         [labels] = [dict(labels) for sample, labels in await self.scrape() if sample == name]
         return labels
 
@@ -108,7 +108,7 @@ class House:
 
     @asynccontextmanager
     async def running(self, tool: str, times: int = 1) -> AsyncIterator[None]:
-        """Calls that go on until the context ends, which cancels them."""
+        """Start calls, which are cancelled at the end of the context."""
         calls = [asyncio.create_task(post_call(self.http, self.url, tool)) for _ in range(times)]
         try:
             yield
@@ -140,7 +140,7 @@ Cause = Callable[[House], AbstractAsyncContextManager[None]]
 
 
 def calling(tool: str, times: int = 1) -> Cause:
-    """Calls that have ended."""
+    """Make calls, and wait until they have ended."""
 
     @asynccontextmanager
     async def cause(house: House) -> AsyncIterator[None]:
@@ -157,7 +157,7 @@ def running(tool: str, times: int = 1) -> Cause:
 
 @asynccontextmanager
 async def a_session(house: House) -> AsyncIterator[None]:
-    """A session of 2025-06-18 with its stream open."""
+    """Open a session of 2025-06-18 with a stream."""
     accept = {"Accept": "application/json, text/event-stream"}
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
@@ -175,7 +175,7 @@ async def a_session(house: House) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def a_heard_announcement(house: House) -> AsyncIterator[None]:
+async def a_received_announcement(house: House) -> AsyncIterator[None]:
     async with a_session(house):
         await post_call(house.http, house.url, "announces")
         yield
@@ -202,7 +202,7 @@ async def a_task(house: House) -> AsyncIterator[None]:
 
 
 def saving(text: str, *, status: int) -> Cause:
-    """The file, saved like that, and the older one afterwards."""
+    """Save a changed file, and the original one afterwards."""
 
     @asynccontextmanager
     async def cause(house: House) -> AsyncIterator[None]:
@@ -223,13 +223,13 @@ MISTAKE: Final = saving("  more: {descriptoin: More., content: more}\n", status=
 
 @dataclass(frozen=True, kw_only=True)
 class Move:
-    """What moves a metric, and whether it comes back."""
+    """An action that changes a metric."""
 
     cause: Cause
     labels: Mapping[str, str] = field(default_factory=dict)
     by: float = 1
     comes_back: bool = False
-    """Whether it is as before once the cause is gone."""
+    """Whether the metric returns to its old value afterwards."""
 
 
 MOVES: Final[Mapping[str, Move]] = {
@@ -304,7 +304,7 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
     "mcp_gateway_store_up": lambda value: value == 0,
     **{measure.name: lambda value: value > 0 for measure in STANDARD},
 }
-"""Metrics that a test of a few seconds cannot change, or that other tests change."""
+"""Metrics that a short test cannot change, or that other tests cover."""
 
 
 async def test_every_metric_is_tested() -> None:
@@ -324,14 +324,14 @@ async def test_metric_changes_with_its_subject(house: House, name: str) -> None:
 
 @pytest.mark.parametrize("name", STEADY)
 async def test_unchanged_metric_has_a_possible_value(house: House, name: str) -> None:
-    await post_call(house.http, house.url, "hello")  # of which there is a record in the audit log
+    await post_call(house.http, house.url, "hello")  # is recorded in the audit log
     await house.comes_to(name, {}, STEADY[name])
 
 
 async def test_announcements_to_sessions_are_counted(house: House) -> None:
     method = {"method": "notifications/tools/list_changed"}
     before = await house.value("mcp_gateway_notifications_sent_total", method)
-    async with a_heard_announcement(house):
+    async with a_received_announcement(house):
         await house.comes_to("mcp_gateway_notifications_sent_total", method, lambda value: value == before + 1)
 
 
@@ -375,7 +375,7 @@ async def test_removed_tool_removes_its_series(house: House) -> None:
     assert await house.value("mcp_gateway_calls_total", {"name": "hello"}) > 0
 
 
-async def test_names_that_callers_make_up_are_not_repeated(house: House) -> None:
+async def test_names_invented_by_callers_are_not_labels(house: House) -> None:
     await house.scrape()
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call"}
     for number in range(5):

@@ -1,4 +1,4 @@
-"""`auth` of a connection: the messages that the service, the authorization server and the caller get."""
+"""`auth` of a connection: requests to the service and the authorization server, and errors for the caller."""
 
 import asyncio
 import base64
@@ -58,7 +58,7 @@ def pem(key: Key) -> str:
 
 
 def file_with(service: Service, auth: Any, *, tool: str = "{}", more: str = "", allow: str = "true") -> str:
-    """A file with one connection; JSON is YAML."""
+    """Return a file with one connection, as JSON."""
     return f"""
         connections:
           api: {{base_url: '{service.url}', allow_private: {allow}, auth: {json.dumps(auth)}}}
@@ -71,7 +71,7 @@ def file_with(service: Service, auth: Any, *, tool: str = "{}", more: str = "", 
 
 
 def own(server: TokenServer, **changes: Any) -> dict[str, Any]:
-    """`client_credentials` of the client that the server knows; None leaves a key out."""
+    """Return `client_credentials` of the registered client. None omits a key."""
     keys = {"issuer": server.issuer.issuer, "client_id": "gateway", "client_secret": SECRET, **changes}
     return {"client_credentials": {name: value for name, value in keys.items() if value is not None}}
 
@@ -137,7 +137,7 @@ async def test_private_key_replaces_the_secret(
     async with product(tmp_path, file_with(service, auth)) as client:
         assert (await whoami(client))["sub"] == "gateway"
         service.revoked.update(server.tokens)
-        assert (await whoami(client))["sub"] == "gateway"  # with another assertion: the server takes none twice
+        assert (await whoami(client))["sub"] == "gateway"  # with a new assertion, because each is accepted once
     assert "client_secret" not in server.forms[0]
 
 
@@ -186,7 +186,7 @@ async def test_request_is_repeated_once_with_a_new_token_after_401(
         assert (await whoami(client))["sub"] == "gateway"
         assert len(server.forms) == 2
         assert len(service.seen) == 3
-        server.tokens.clear()  # the service takes none any more, whatever the server gives out
+        server.tokens.clear()  # the service rejects all tokens from now on
         server.additions["access_token"] = "useless-token"
         assert "HTTP 401" in await failure(client)
         assert len(service.seen) == 5
@@ -217,7 +217,7 @@ async def test_concurrent_calls_wait_for_one_token(tmp_path: Path, server: Token
             await asyncio.sleep(0)
         others = [asyncio.create_task(whoami(client)) for _ in range(8)]
         await asyncio.sleep(0)
-        first.cancel()  # the one that began it does not end it for the others
+        first.cancel()  # cancelling the first waiter does not affect the others
         await asyncio.wait([first])
         server.free.set()
         assert {each["sub"] for each in await asyncio.gather(*others)} == {"gateway"}
@@ -479,7 +479,7 @@ async def test_credentials_are_masked_in_logs_records_status_and_errors(
     assert "token_exchange" in everything
     for secret in (alice, bob, SECRET, *server.tokens):
         assert secret not in everything
-        assert secret.rpartition(".")[2] not in everything  # only the signature
+        assert secret.rpartition(".")[2] not in everything  # the signature is sufficient
 
 
 async def test_token_of_another_issuer_is_never_exchanged(
@@ -649,7 +649,7 @@ async def test_changed_authorization_server_gets_no_secret(
         service.revoked.update(server.tokens)
         service.metadata = {"resource": service.url, "authorization_servers": [other.issuer.issuer]}
         server.answer = web.Response(status=500)
-        assert "returned 500" in await failure(client)  # which forgets the metadata
+        assert "returned 500" in await failure(client)  # discards the cached metadata
         text = await failure(client)
         assert f"now names the authorization server {other.issuer.issuer}" in text
         assert "set `issuer`" in text
@@ -778,7 +778,7 @@ async def test_proof_of_one_service_does_not_change_tokens_of_another(
             assert (await whoami(client))["sub"] == "gateway"
             assert (await client.call("whoelse"))["structuredContent"]["sub"] == "gateway"
         assert [(sent or "").partition(" ")[0] for sent in bearer_only.seen] == ["Bearer"]
-    # The control: the first service receives a bound token.
+    # Control: the first service receives a bound token.
     assert (service.seen[-1] or "").startswith("DPoP ")
 
 

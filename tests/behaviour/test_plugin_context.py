@@ -1,4 +1,4 @@
-"""The information and functions that a plugin's function has. CONFIG reference: "python", "Context"."""
+"""The context of plugin functions: facts, resources, errors, and enabling definitions."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Every way to change a file causes one reload and one notification, on every kind of stream."""
+"""Every way to change a file causes exactly one reload and one notification on each kind of stream."""
 
 import os
 import shutil
@@ -130,7 +130,7 @@ async def test_edit_is_one_reload_and_announced_once(folder: Path, edit: Edit, t
 
 
 async def one_more_generation(place: Place, ears: list[Ear], told: Sequence[str]) -> None:
-    """One edit causes exactly the expected notification. A second edit proves that there was no other."""
+    """Check that an edit causes exactly one notification. A second edit shows that there was no other."""
     for ear in ears:
         for method in told:
             await ear.hears(method)

@@ -1,4 +1,4 @@
-"""Reloads: the state that they keep, their errors, and names that they remove."""
+"""Reloads: running calls, plugins, sessions, errors and renamed definitions."""
 
 import asyncio
 import signal
@@ -68,7 +68,7 @@ def write_plugin(folder: Path, version: str) -> None:
 
 @asynccontextmanager
 async def asked(folder: Path, *flags: str) -> AsyncIterator[Place]:
-    """A daemon that reloads when it is told to, and not by itself."""
+    """A daemon that reloads only on request."""
     async with following(folder / "config.yaml", *flags, watch=False) as place:
         yield place
 
@@ -78,7 +78,7 @@ async def names(client: Client) -> list[str]:
 
 
 async def begin_to_wait(client: Client, path: Path) -> asyncio.Task[str]:
-    """A call that runs until the file is there."""
+    """Start a call that runs until the file exists."""
 
     async def call() -> str:
         return (await client.call("waits", path=str(path))).text

@@ -16,8 +16,8 @@ from tests.behaviour.following import Ear, Place, following, save
 from tests.examples import IS_CI
 
 RELOADS: Final = 100 if IS_CI else 34
-"""The last one must change something: one of three does not."""
-EARS: Final[Mapping[str, int]] = {"stdio": 1, "get": 17, "sse": 16, "listen": 16}
+"""Every third reload changes nothing. The last one must change something."""
+STREAMS: Final[Mapping[str, int]] = {"stdio": 1, "get": 17, "sse": 16, "listen": 16}
 SECONDS: Final = 240 * COUNT
 TOOLS: Final = 30
 CATALOGS: Final = {letter: [f"{letter}{number}" for number in range(TOOLS)] for letter in "ab"}
@@ -34,7 +34,7 @@ async def test_many_reloads_under_load(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     save(config, written("b"))
     async with asyncio.timeout(SECONDS), following(config) as place:
-        ears = [await place.ear(stream) for stream, number in EARS.items() for _ in range(number)]
+        ears = [await place.ear(stream) for stream, number in STREAMS.items() for _ in range(number)]
         load = [
             asyncio.create_task(work(await place.client(Cell(binding=HTTP, revision=revision))))
             for revision in (LATEST, LATEST_LEGACY)
@@ -57,7 +57,7 @@ async def test_many_reloads_under_load(tmp_path: Path) -> None:
 
 @pytest.mark.build
 async def test_thousand_tools_reload_during_calls(tmp_path: Path) -> None:
-    """Generous bounds, for busy machines: elsewhere it takes a second, and calls take milliseconds."""
+    """The bounds are generous for busy machines. Usually, reloads take a second and calls take milliseconds."""
     config = tmp_path / "config.yaml"
     tool: Json = {
         "description": "Looks.",
@@ -74,7 +74,7 @@ async def test_thousand_tools_reload_during_calls(tmp_path: Path) -> None:
         while not told.done():
             assert (await client.call("echo", text="x")).text == "x"
             answered += 1
-        assert answered > 10  # while the file was taken up, calls went on
+        assert answered > 10  # calls continued during the reload
 
 
 async def change(place: Place, ears: list[Ear], letter: str) -> None:
@@ -88,7 +88,7 @@ async def refuse(place: Place) -> None:
 
 
 async def work(client: Client) -> None:
-    """Call what is always there, and list, for ever."""
+    """Call a tool that always exists, and list tools, in an endless loop."""
     whole = {frozenset([*names, "echo"]) for names in CATALOGS.values()}
     while True:
         assert (await client.call("echo", text="x")).text == "x"

@@ -1,4 +1,4 @@
-"""No response contains a secret of the file, whichever component returns it. CONFIG reference: "Secrets"."""
+"""Responses contain no secrets of the configuration, whichever component returns them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,7 +88,7 @@ async def test_responses_contain_no_secret(
 
 
 TORN = "correct-\\x1b[1mhorse\\x1b[0m-bat\\x08tery \\x1b]0;title\\x07 \\x9b31m"
-"""The secret with escapes for a terminal in it, and others beside it, as Python and printf write them."""
+"""The secret with terminal escapes inside and around it, in the notation of Python and printf."""
 
 WAYS_OUT_PLUGIN = f"""
 from gateway.plugin import Context, EmbeddedResource, ResourceLink, Text, ToolError, ProtocolError

@@ -108,7 +108,7 @@ async def test_no_card_without_a_public_url(tmp_path: Path, text: str, told: str
         for path in (CARD, AI_CATALOG):
             async with served.client.get(served.url(path)) as response:
                 assert response.status == 404
-                if path == AI_CATALOG:  # where there are no cards, the card's path is that of a view
+                if path == AI_CATALOG:  # without cards, a view can use the path
                     assert told in (await response.json())["error"]
 
 

@@ -1,4 +1,4 @@
-"""Confirmations and choices show the real values: callers and file names cannot disguise them."""
+"""Confirmations and choices show invisible characters of callers and file names."""
 
 import os
 from pathlib import Path
@@ -68,7 +68,7 @@ HIDDEN: Final = {
 
 
 async def asked(client: Client, tool: str, **arguments: Json) -> JsonObject:
-    """The params of the question that the call ends with."""
+    """Return the parameters of the question at the end of the call."""
     result = await client.request("tools/call", {"name": tool, "arguments": arguments, "_meta": META})
     [question] = result["inputRequests"].values()
     found: JsonObject = question["params"]

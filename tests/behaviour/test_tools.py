@@ -1,4 +1,4 @@
-"""Tool calls: arguments, results, and errors by their cause."""
+"""Tool calls: arguments, results and errors."""
 
 from typing import Final
 
@@ -30,7 +30,7 @@ async def test_tool_is_called_with_and_without_arguments(client: Client) -> None
 @requirement("tools/unknown")
 async def test_unknown_tool_is_invalid_params(client: Client) -> None:
     for name in ("no_such", "", "Say", "say "):
-        if name != "say " or not client.cell.is_http:  # a header field cannot end with a space
+        if name != "say " or not client.cell.is_http:  # header fields cannot end with a space
             answer = await client.call(name)
             assert answer.error["code"] == -32602
             assert answer.status in {None, 200}
@@ -133,7 +133,7 @@ async def test_content_is_downgraded_for_the_revision(client: Client) -> None:
     ids=str,
 )
 @requirement("headers/parameters", "headers/base64")
-async def test_mirrored_arguments_are_held_to_the_body(
+async def test_mirrored_arguments_must_equal_the_body(
     client: Client,
     arguments: dict[str, Json],
     fields: dict[str, str],
@@ -165,7 +165,7 @@ async def test_mirrored_arguments_are_held_to_the_body(
     ids=str,
 )
 @requirement("headers/standard")
-async def test_standard_header_fields_are_held_to_the_body(client: Client, fields: dict[str, str | None]) -> None:
+async def test_standard_header_fields_must_equal_the_body(client: Client, fields: dict[str, str | None]) -> None:
     client.headers.update(fields)
     answer = await client.call("say")
     assert (answer.status, answer.error["code"]) == (400, -32020)

@@ -1,4 +1,4 @@
-"""Users sign in to a service behind the gateway with the authorization code flow; attacks beside their controls."""
+"""Sign-in of users to services behind the gateway with the authorization code flow, and attacks on it."""
 
 import asyncio
 import json
@@ -324,7 +324,7 @@ async def test_redirect_target_cannot_sign_a_user_out_or_ask_for_scopes(
         assert f"HTTP {401 if status == 302 else status}" in text
         assert not idp.grants["refresh_token"]
         assert await served.text(ANN) == "ann"
-        # The answer of the service itself counts.
+        # The response of the service itself counts.
         idp.access.clear()
         idp.refresh.clear()
         assert "/-/sign-in/" in await served.text(ANN)

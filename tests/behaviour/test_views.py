@@ -1,4 +1,4 @@
-"""Views: what a client of `/mcp/<view>` can list, call and be notified of."""
+"""Views: lists, calls and notifications at `/mcp/<view>`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -67,7 +67,7 @@ class Client:
         return found
 
     async def names(self, kind: str) -> list[str]:
-        """The whole list, page by page."""
+        """Return the names in a list, reading it page by page."""
         names: list[str] = []
         cursor = None
         member = "resourceTemplates" if kind == "resources/templates" else kind
@@ -121,7 +121,7 @@ class Served:
 
     @asynccontextmanager
     async def listening(self, client: Client) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A stream of `subscriptions/listen` that has been acknowledged."""
+        """Open a `subscriptions/listen` stream, and wait for the acknowledgement."""
         params = {"notifications": {"toolsListChanged": True}}
         fields = {**modern_headers("subscriptions/listen", params), "Accept": BOTH}
         body = modern_request("subscriptions/listen", params)
@@ -278,7 +278,7 @@ async def test_view_can_require_scopes_and_grants_none(tmp_path: Path) -> None:
     async with serving(tmp_path, text) as served:
         helper = served.at("/mcp/support", "helper-key-0123456789")
         assert await helper.names("tools") == ["gh_issue"]
-        assert (await helper.result("server/discover"))["cacheScope"] == "private"  # its instructions are not for all
+        assert (await helper.result("server/discover"))["cacheScope"] == "private"  # its instructions are not public
         assert (await served.at("/mcp", "helper-key-0123456789").result("server/discover"))["cacheScope"] == "public"
         status, _ = await served.at("/mcp/support", "other-key-01234567890").answer("tools/list")
         assert status == 404
@@ -304,7 +304,7 @@ async def test_changed_view_is_only_announced_to_its_clients(tmp_path: Path) -> 
             await served.reload(file_with().replace("tools: [deploy,", "tools: ["))
             message = await next_message(at_ops)
             assert message is not None
-            assert message["method"] == "notifications/tools/list_changed"  # and nothing before it
+            assert message["method"] == "notifications/tools/list_changed"  # nothing was sent before
         assert await support.names("prompts") == ["triage"]
 
 
@@ -549,7 +549,7 @@ async def test_calls_through_call_tool_are_counted_and_recorded_under_the_real_n
         for _ in range(2):
             await everything.result("tools/call", through("deploy"))
         refused = await everything.result("tools/call", {"name": "deploy", "arguments": {}})
-        assert refused["isError"] is True  # both ways count against one limit
+        assert refused["isError"] is True  # both kinds of calls share one limit
         await found_by(everything, "deploy")
         async with served.client.get(served.url("/metrics")) as response:
             metrics = await response.text()
@@ -576,4 +576,4 @@ async def test_search_view_list_changes_only_with_listed_tools(tmp_path: Path) -
             await served.reload(search_file().replace("Explains.", "Explains it.").replace("Other.", "Others."))
             message = await next_message(stream)
             assert message is not None
-            assert message["method"] == "notifications/prompts/list_changed"  # one change of tools was announced once
+            assert message["method"] == "notifications/prompts/list_changed"  # the change was announced once

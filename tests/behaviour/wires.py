@@ -24,13 +24,13 @@ _NAMES: Final = {
 
 
 class StdioWire:
-    """One process, and whichever client is its peer at the moment."""
+    """A process, and its current client."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon: Final = daemon
         self.client: Client | None = None
         self.initialized: JsonObject = {}
-        """The process's response to `initialize`."""
+        """The result of `initialize`."""
         self._raw: asyncio.Future[dict[str, Json]] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -66,7 +66,7 @@ class StdioWire:
 
 
 class SseWire:
-    """HTTP+SSE: a stream that everything comes on, and an address that everything is posted to."""
+    """HTTP+SSE: a stream for all received messages, and an endpoint for all sent messages."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession, client: Client) -> None:
         self._url: Final = url
@@ -126,7 +126,7 @@ class SseWire:
 
 
 class HttpWire:
-    """One client of the MCP endpoint: a POST for each message, and a GET for what belongs to none."""
+    """Streamable HTTP: a POST for each message, and a GET for messages that belong to no request."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession, client: Client) -> None:
         self.url: Final = url
@@ -137,7 +137,7 @@ class HttpWire:
         self._stream: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Nothing is open before the first message."""
+        """Do nothing: no connection is open before the first message."""
 
     async def send(self, message: JsonObject, call: Call | None) -> None:
         posting = asyncio.create_task(self._post(message, call))
@@ -155,7 +155,7 @@ class HttpWire:
             return Answer(message=await response.json(), status=response.status)
 
     async def listen(self) -> None:
-        """Open the stream of what belongs to no request, and wait until it is open."""
+        """Open the GET stream, and wait until it is open."""
         opened = asyncio.Event()
         self._stream = asyncio.create_task(self._get(opened))
         async with asyncio.timeout(SECONDS):
@@ -176,7 +176,7 @@ class HttpWire:
                 assert response.status in {204, 404}
 
     def fields(self, message: JsonObject) -> dict[str, str]:
-        """Header fields that this message needs."""
+        """Return the header fields of a message."""
         revision = self._client.cell.revision
         fields: dict[str, str | None] = {"Accept": ACCEPT, "Content-Type": "application/json", **self._session_fields()}
         if self._client.cell.is_modern:
@@ -207,7 +207,7 @@ class HttpWire:
     async def _take_events(self, response: aiohttp.ClientResponse, call: Call | None) -> None:
         while line := await response.content.readline():
             data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
-            if data:  # an event without data only brings its id
+            if data:  # an event without data only has an id
                 self._client.take(orjson.loads(data), call, response.status)
 
     def _session_fields(self) -> Mapping[str, str]:

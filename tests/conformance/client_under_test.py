@@ -1,8 +1,7 @@
-"""The gateway as the client that the official suite tests: `python client_under_test.py URL`.
+"""The client that the official suite tests is the gateway: `python client_under_test.py URL`.
 
-Serves the suite's server as an upstream, and uses it through the gateway: lists everything, answers questions, calls
-each tool, reads each resource, and gets each prompt. The environment describes the scenario:
-`MCP_CONFORMANCE_SCENARIO` and `MCP_CONFORMANCE_CONTEXT`.
+This program runs a gateway with the suite's server as an upstream, and uses all its definitions through the gateway.
+The variables `MCP_CONFORMANCE_SCENARIO` and `MCP_CONFORMANCE_CONTEXT` describe the scenario.
 """
 
 import asyncio
@@ -24,16 +23,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.e2e.daemon import serving
 
 SECONDS: Final = 60
-AS_ITSELF: Final = {
+WITHOUT_A_USER: Final = {
     "auth/client-credentials-basic",
     "auth/client-credentials-jwt",
     "auth/metadata-issuer-mismatch",
     "auth/resource-mismatch",
 }
-"""Scenarios in which the gateway signs in as itself. The last two are about metadata alone."""
+"""Scenarios in which the gateway signs in as itself. The last two only test metadata."""
 CLIENT_DOCUMENT: Final = "https://conformance-test.local/client-metadata.json"
 IDP: Final = {"issuer": "issuer", "client_id": "client_id", "subject_token": "id_token"}
-"""Keys of `enterprise.idp`, and the scenario's names for them."""
+"""Keys of `enterprise.idp`, and their names in the scenario."""
 SAMPLES: Final[dict[str, Any]] = {
     "string": "x",
     "integer": 1,
@@ -63,7 +62,7 @@ class Client:
         await self._post({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The result of a request; empty if it is an error."""
+        """Return the result of a request, which is empty after an error."""
         self._sent += 1
         request = {"jsonrpc": "2.0", "id": self._sent, "method": method, "params": params or {}}
         async for message in self._messages(request):
@@ -93,7 +92,7 @@ class Client:
 
 
 async def sign_in(link: str) -> None:
-    """Open a link in a browser, submit its form, and follow the authorization server back to the gateway."""
+    """Open a link in a browser, submit its form, and follow the redirects back to the gateway."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser:
         async with browser.get(link) as page:
             await page.read()
@@ -110,7 +109,7 @@ def _answer(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def config_for(url: str, scenario: str, context: dict[str, Any]) -> dict[str, Any]:
-    """The file of the gateway, which a human would write from what the scenario gives away."""
+    """Return the file of the gateway for a scenario."""
     upstream: dict[str, Any] = {"url": url, "prefix": "", "allow_private": True}
     if "valid_jwt" in context:
         workload = {"client_id": context["client_id"], "assertion": context["valid_jwt"]}
@@ -119,7 +118,7 @@ def config_for(url: str, scenario: str, context: dict[str, Any]) -> dict[str, An
         idp = {name: context[f"idp_{key}"] for name, key in IDP.items()}
         client = {name: context[name] for name in ("client_id", "client_secret")}
         upstream["auth"] = {"enterprise": {"idp": idp, **client}}
-    elif scenario in AS_ITSELF and scenario.startswith("auth/client-credentials"):
+    elif scenario in WITHOUT_A_USER and scenario.startswith("auth/client-credentials"):
         key = context.get("private_key_pem")
         credential = {"client_secret": context.get("client_secret", "unknown")} if key is None else {"private_key": key}
         upstream["auth"] = {"client_credentials": {"client_id": context.get("client_id", "unknown"), **credential}}
@@ -132,7 +131,7 @@ def config_for(url: str, scenario: str, context: dict[str, Any]) -> dict[str, An
 
 
 async def use(client: Client, context: dict[str, Any]) -> None:
-    """Use everything that is on offer, and what the scenario names as often as it names it."""
+    """Use all definitions, and call the tools that the scenario names."""
     await client.open()
     tools = await listed(client)
     for _ in range(20):
@@ -147,7 +146,7 @@ async def use(client: Client, context: dict[str, Any]) -> None:
         {"name": name, "arguments": _arguments(tool["inputSchema"])} for name, tool in tools.items()
     ]
     for call in calls:
-        if "schema" in call["arguments"]:  # it is to be sent back as it was listed
+        if "schema" in call["arguments"]:  # must be sent as listed
             call["arguments"]["schema"] = next(
                 tool["inputSchema"] for name, tool in tools.items() if name != call["name"]
             )
@@ -167,10 +166,10 @@ def _arguments(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def turn() -> Iterator[None]:
-    """One of as many turns as there are processors: the suite begins all its scenarios at the same time."""
+def limited_concurrency() -> Iterator[None]:
+    """Limit concurrent scenarios to the number of processors, because the suite starts all scenarios at once."""
     number = secrets.randbelow(os.cpu_count() or 1)
-    with Path(tempfile.gettempdir(), f"conformance-turn-{os.getuid()}-{number}").open("w") as file:
+    with Path(tempfile.gettempdir(), f"conformance-limited_concurrency-{os.getuid()}-{number}").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -191,5 +190,5 @@ async def main(url: str) -> None:
 
 
 if __name__ == "__main__":
-    with turn():
+    with limited_concurrency():
         asyncio.run(main(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The official conformance suite: its installation, and one run."""
+"""The official conformance suite: installation and runs."""
 
 import json
 import re
@@ -19,12 +19,12 @@ PACKAGE: Final = "@modelcontextprotocol/conformance"
 _RUN_DIRECTORY: Final = re.compile(r"(server-)?(?P<scenario>.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 _CLIENT: Final = HERE / "client_under_test.py"
 _CLIENT_SECONDS: Final = 600
-"""The suite begins all scenarios of a client at once, and each takes its turn."""
+"""The time limit of a client, which includes waiting for other scenarios (`client_under_test.py`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One thing that a scenario looked at."""
+    """The result of one check of a scenario."""
 
     scenario: str
     name: str
@@ -38,12 +38,12 @@ class Suite:
     bundle: Path
 
     def run(self, url: str, selection: list[str], *, output: Path) -> list[Check]:
-        """Run scenarios against a server, and return every check of each. What failed is theirs to say, not ours."""
+        """Run scenarios against a server, and return the checks of each scenario."""
         return self._run("server", "--url", url, *selection, output=output, seconds=SECONDS)
 
     def run_client(self, selection: list[str], *, output: Path) -> list[Check]:
-        """Run scenarios against the gateway as a client, and return every check of each."""
-        command = f"{sys.executable} {_CLIENT}"  # the suite splits it at spaces
+        """Run scenarios with the gateway as a client, and return the checks of each scenario."""
+        command = f"{sys.executable} {_CLIENT}"  # the suite splits the command at spaces
         timeout = ("--timeout", f"{_CLIENT_SECONDS * 1000}")
         return self._run("client", "--command", command, *timeout, *selection, output=output, seconds=_CLIENT_SECONDS)
 
@@ -55,7 +55,7 @@ class Suite:
         return [check for file in files for check in _checks(file, output)]
 
     def schemas(self) -> dict[str, dict[str, Json]]:
-        """The protocol's schemas by revision, as the suite carries them; 2024-11-05 is not among them."""
+        """Return the schemas of all revisions except 2024-11-05, which the suite does not contain."""
         command = [self.node, HERE / "schemas.mjs", self.bundle]
         done = subprocess.run(command, capture_output=True, timeout=SECONDS, check=True)
         schemas: dict[str, dict[str, Json]] = json.loads(done.stdout)
@@ -63,7 +63,7 @@ class Suite:
 
 
 def the_suite() -> Suite:
-    """The suite; without it the test is skipped, and in CI fails."""
+    """Return the suite. If it is not available, skip the test, or fail it in CI."""
     found = find_suite()
     return found if isinstance(found, Suite) else skip_or_fail(found)
 

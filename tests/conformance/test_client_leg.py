@@ -1,4 +1,4 @@
-"""The gateway as a client: the official suite's scenarios for clients, with its server as an upstream."""
+"""The gateway passes the official suite's scenarios for clients, with the suite's server as an upstream."""
 
 import asyncio
 from pathlib import Path
@@ -18,7 +18,7 @@ SCENARIOS: Final = {
     "--suite backcompat": (2, 2),
     "--suite extensions": (6, 6),
 }
-"""How many scenarios each run has, and how many pass; `docs/conformance.md` says the same."""
+"""The numbers of all and of passed scenarios per run, as in `docs/conformance.md`."""
 BAD: Final = {"FAILURE", "WARNING"}
 
 

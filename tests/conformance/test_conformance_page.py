@@ -1,4 +1,4 @@
-"""`docs/conformance.md` contains the figures that the runs of the official suite are compared with."""
+"""`docs/conformance.md` contains the expected figures of the official suite."""
 
 import re
 

@@ -20,10 +20,10 @@ SCENARIOS: Final = {
     "--requirements 2026-07-28": 50,
     "--suite all": 65,
 }
-"""How many each run has: one that runs fewer proves less than it seems to."""
+"""The number of scenarios of each run, to detect scenarios that are no longer run."""
 CLEAN: Final = {"SUCCESS", "INFO"}
 SKIPPED_BY_THE_SUITE: Final = {"tasks-status-notifications"}
-"""Scenarios that are not written yet."""
+"""Scenarios that the suite does not implement yet."""
 
 
 @pytest.mark.parametrize("run", SCENARIOS)

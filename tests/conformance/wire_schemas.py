@@ -1,7 +1,7 @@
-"""Check a message against the official JSON schema of its revision. Pure, once the schemas have been read.
+"""Checks messages against the official JSON schema of their revision.
 
-The schemas allow any object to have undeclared members, so a message with a member of a later revision is valid too.
-Here each named type is closed: every member that is sent must be declared in the revision.
+The schemas allow undeclared members in all objects, and therefore members of later revisions. Here, named types must
+not have undeclared members.
 """
 
 import re
@@ -15,19 +15,19 @@ from gateway.json_types import Json, JsonObject
 
 OLDEST: Final = "2024-11-05"
 INPUT_REQUIRED: Final = "input_required"
-"""The type of a result that asks something."""
+"""The type of a result with input requests."""
 _TYPES: Final = {
     INPUT_REQUIRED: "InputRequiredResult",
-    "task": "Result",  # of the extension, which has a separate schema
+    "task": "Result",  # the extension has a separate schema
 }
-"""The type of a result that answers any method, by its `resultType`."""
+"""Types of results of any method, by their `resultType`."""
 _OPEN: Final = re.compile(r".*(Meta|Result|Error)(Object)?|Error|Result")
-"""Types that other types extend, and `_meta`."""
+"""Types with undeclared members: those that other types extend, and `_meta`."""
 _OWN_RESULTS: Final = re.compile(r"(Call|List|Read|Get|Complete|Initialize|Discover|Subscriptions)\w*Result")
 
 
 class WireSchemas:
-    """Every revision's schema, closed."""
+    """The schemas of all revisions without undeclared members."""
 
     def __init__(self, documents: Mapping[str, dict[str, Json]]) -> None:
         older = {OLDEST: _as_of_2024(documents["2025-03-26"])}
@@ -36,7 +36,7 @@ class WireSchemas:
         }
 
     def problems(self, revision: str, message: JsonObject, *, answers: str | None) -> list[str]:
-        """Return the errors of a message that was sent. `answers` is the method of the request that it answers."""
+        """Return the errors of a message. For a response, `answers` is the method of its request."""
         return list(self._revisions[revision].problems(message, answers))
 
 
@@ -48,7 +48,7 @@ class _Revision:
         for name, definition in self._types.items():
             _close(name, definition)
         for bound in self._types.get("NumberSchema", {}).get("properties", {}).values():
-            if bound.get("type") == "integer":  # written by a generator; the source of the same revision says number
+            if bound.get("type") == "integer":  # an error of the generator: the TypeScript source has number
                 bound["type"] = "number"
         self._methods: Final = {
             definition["properties"]["method"]["const"]: name
@@ -96,12 +96,14 @@ def _close(name: str, definition: dict[str, Json]) -> None:
         return
     if "method" not in definition["properties"]:
         definition["additionalProperties"] = False
-    elif "properties" in (params := definition["properties"].get("params", {})):  # its envelope is another type's
+    elif "properties" in (
+        params := definition["properties"].get("params", {})
+    ):  # its envelope belongs to a different type
         params.setdefault("additionalProperties", False)
 
 
 def _error_types(types: Mapping[str, Json]) -> Iterator[tuple[int, str]]:
-    """Types of errors, by their code."""
+    """Return the types of errors by code."""
     for name, definition in types.items():
         properties = definition.get("properties", {})
         parts = [definition, *properties.get("error", {}).get("allOf", [])]
@@ -112,7 +114,7 @@ def _error_types(types: Mapping[str, Json]) -> Iterator[tuple[int, str]]:
 
 
 def _as_of_2024(schema: dict[str, Json]) -> dict[str, Json]:
-    """2024-11-05 is 2025-03-26 without what its changelog says was added."""
+    """Return the schema of 2024-11-05: 2025-03-26 without the additions in its changelog."""
     older = deepcopy(schema)
     types = older["definitions"]
     del types["Tool"]["properties"]["annotations"]

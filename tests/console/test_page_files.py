@@ -13,9 +13,9 @@ import gateway
 STATIC: Final = Path(gateway.__file__).parent / "console" / "static"
 VENDOR: Final = STATIC / "vendor"
 MAX_BYTES: Final = 120 * 1024
-"""Of all files as a browser is sent them, compressed."""
+"""The maximum size of all files, compressed."""
 AS_PUBLISHED: Final = {"hooks.js": (b'from"./preact.js"', b'from"preact"')}
-"""What is changed in a vendored file: an import without a build names a file."""
+"""Changes of a vendored file: without a build step, imports must name files."""
 OWN: Final = sorted(
     path for path in STATIC.rglob("*") if path.suffix in {".js", ".css", ".html", ".svg"} and VENDOR not in path.parents
 )

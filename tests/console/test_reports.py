@@ -110,7 +110,7 @@ async def test_limits_list_callers_and_refusals(tmp_path: Path) -> None:
         assert (rate["used"], rate["limit"], rate["per"]) == (3, 3, "h")
         assert (sessions["used"], sessions["limit"]) == (1, 1)
         assert rate["caller"] == sessions["caller"] == "anonymous@127.0.0.1"
-        assert "limits.connections.per_caller" not in near  # loopback has no limit of its own
+        assert "limits.connections.per_caller" not in near  # loopback has no limit per address
         assert [(each["what"], each["limit"]) for each in limits["refusals"]] == [
             ("tools/call often", "tools.often.rate_limit"),
             ("sessions", "limits.sessions"),

@@ -43,7 +43,7 @@ NOTHING: Final = MappingProxyType[str, str]({})
 
 
 class Browser:
-    """Sends requests like a browser. Keeps cookies only if the test says so."""
+    """Sends requests like a browser. Stores no cookies by itself."""
 
     def __init__(self, daemon: Watched, base: str = "") -> None:
         self.http = daemon.http
@@ -61,7 +61,7 @@ class Browser:
     async def post(
         self, path: str, body: Any, *, cookie: str = "", fields: Mapping[str, str] | None = None
     ) -> aiohttp.ClientResponse:
-        """Send a POST with the header fields of the page, or with others."""
+        """Send a POST, by default with the header fields of the page."""
         given = {**MARK, "Origin": self.origin, "Sec-Fetch-Site": "same-origin"} if fields is None else fields
         headers = {**given, **({"Cookie": cookie} if cookie else {})}
         response = await self.http.post(f"{self.base}{path}", json=body, headers=headers)
@@ -204,7 +204,7 @@ async def test_cookie_is_invalid_at_another_daemon(tmp_path: Path) -> None:
     ):
         cookie = await Browser(one).sign_in(KEY)
         assert (await Browser(one).get("/api/overview", cookie=cookie)).status == 200
-        # Under the name that the other listener looks for, and with the first one's Host, too.
+        # Also under the cookie name of the other listener, and with the Host of the first one.
         value = cookie.partition("=")[2]
         name = (await Browser(other).sign_in(KEY)).partition("=")[0]
         host = {"Host": Browser(one).origin.removeprefix("http://")}
@@ -220,7 +220,7 @@ async def test_cookie_path_follows_the_prefix_of_a_proxy(tmp_path: Path, public_
         token = (daemon.gateway.console_link or "").partition("token=")[2]
         base = (daemon.gateway.url or "").removesuffix("/mcp")
         daemon.api = f"{base}/-/api"
-        for prefix in ("/ops", ""):  # a proxy may take it off the path or leave it
+        for prefix in ("/ops", ""):  # proxies can remove or keep the prefix
             entered = await Browser(daemon, prefix).get(f"/console/?token={token}")
             morsel = cookie_of(entered)
             assert (morsel.key[:7], morsel["path"], morsel["secure"]) == ("__Host-", "/", True)
@@ -296,7 +296,7 @@ async def test_console_is_only_on_the_admin_listener(
     async with watched(tmp_path, listen + AUTH + TOOLS) as daemon:
         assert daemon.gateway.console_link == f"http://127.0.0.1:{port}/-/console/"
         browser = Browser(daemon)
-        assert (await browser.get("/api/status")).status == 200  # whoever reaches that listener is an operator
+        assert (await browser.get("/api/status")).status == 200  # every client of that listener is an operator
         assert (await browser.get("/api/overview")).status == 401
         cookie = await browser.sign_in(KEY)
         facts = await (await browser.get("/api/", cookie=cookie)).json()

@@ -44,7 +44,7 @@ async def test_calls_of_all_workers_are_listed_opened_counted_and_streamed(tmp_p
                 await events.first("hello")
                 workers: dict[str, int] = {}
                 while len(workers) < 2:
-                    async with aiohttp.ClientSession() as fresh:  # a connection of its own, which any worker accepts
+                    async with aiohttp.ClientSession() as fresh:  # a separate connection, which any worker can accept
                         answer = await post_call(fresh, url, "whoami")
                     workers[text_of(answer)] = workers.get(text_of(answer), 0) + 1
                 count = sum(workers.values())
@@ -55,9 +55,9 @@ async def test_calls_of_all_workers_are_listed_opened_counted_and_streamed(tmp_p
                     opened = [await get(f"/calls/{call['seq']}") for call in calls]
                     assert {each["response"]["result"]["content"][0]["text"] for each in opened} == {*workers}
                     assert sum((await get("/overview"))["rates"]["calls"]) == count
-                # Both workers are asked for what was typed, and not for the part before a `#`.
+                # Both workers search for the complete text, and not only for the part before `#`.
                 assert (await get("/calls?q=whoami%23"))["calls"] == []
-                # They share the limit by their store: together they have what the file says.
+                # The workers share the limit through their store.
                 quotas = {each["name"]: each["limit"] for each in (await get("/limits"))["quotas"]}
                 assert quotas["limits.concurrency"] == 8
                 told = {call["seq"] for call in calls}

@@ -37,15 +37,15 @@ from tests.openapi.real_documents import arguments_for, shuffled
 from tests.openapi.shop_documents import BASE_URL, compiled, config_of, offer, request_of
 
 METHODS: Final = frozenset({"get", "head", "post", "put", "patch", "delete", "options", "trace"})
-MOST_TOOLS: Final = 60
-"""Tools of one document whose schemas are compiled."""
-MOST_REQUESTS: Final = 20
-"""Tools of one document whose requests are checked."""
+MAX_TOOLS: Final = 60
+"""The maximum number of tools per document whose schemas are compiled."""
+MAX_REQUESTS: Final = 20
+"""The maximum number of tools per document whose requests are checked."""
 _COMPILE: Final = Path(__file__).with_name("compile_schemas.mjs")
 SAMPLE: Final = 60
-SMALL: Final = 400_000
-"""Bytes of a document of the sample."""
-MOST_OF_A_FOLDER: Final = 3
+MAX_SAMPLE_BYTES: Final = 400_000
+"""The maximum size of documents in the sample, in bytes."""
+MAX_PER_FOLDER: Final = 3
 _REASONS: Final = {
     "no sample": "No sample arguments: an input has a pattern, or an example that does not match its schema.",
     "header": "The document declares `Authorization` or `Content-Type` as a parameter, which OpenAPI says to ignore.",
@@ -107,7 +107,7 @@ def parts(*, is_whole: bool) -> list[str]:
     documents = [*_some_of_each_folder(found)]
     chosen = sampled(documents, len(documents))  # so that the first ones are a sample
     if not is_whole:
-        chosen = [path for path in chosen if path.stat().st_size < SMALL][:SAMPLE]
+        chosen = [path for path in chosen if path.stat().st_size < MAX_SAMPLE_BYTES][:SAMPLE]
     return [str(path) for path in chosen]
 
 
@@ -117,7 +117,7 @@ def _some_of_each_folder(paths: list[Path]) -> Iterator[Path]:
     for path in paths:
         folders.setdefault(path.parent, []).append(path)
     for folder, members in folders.items():
-        yield from members if folder.name == "api" else sampled(members, MOST_OF_A_FOLDER)
+        yield from members if folder.name == "api" else sampled(members, MAX_PER_FOLDER)
 
 
 async def verdicts(path: str) -> AsyncIterator[Verdict]:
@@ -161,7 +161,7 @@ def _operations(name: str, root: JsonObject, catalog: Catalog) -> Iterator[Verdi
         yield Verdict(check="operations", case=f"{name} {tool}")
     for left_out in catalog.left_out:
         yield _refused("operations", f"{name} {left_out.name}", left_out.reason)
-    has_references = any("$ref" in item for item in plain)  # to more operations
+    has_references = any("$ref" in item for item in plain)  # links to more operations
     named = len(catalog.tools) + len(catalog.left_out)
     if named < total or (named > total and not has_references):
         yield Verdict(check="operations", case=name, wrong=f"{named} of {total} operations are tools or named")
@@ -183,7 +183,7 @@ def _names(name: str, root: JsonObject, made: Path) -> Iterator[Verdict]:
 
 
 def _schemas(name: str, catalog: Catalog) -> Iterator[Verdict]:
-    tools = sampled([*catalog.tools.items()], MOST_TOOLS)
+    tools = sampled([*catalog.tools.items()], MAX_TOOLS)
     given = [
         (f"{name} {tool} {key}", schema)
         for tool, each in tools
@@ -228,7 +228,7 @@ class Sent:
 
 def _requests(name: str, root: JsonObject, catalog: Catalog, made: Path) -> Iterator[Verdict]:
     offered = offer(root, made, ignore_security=True).made
-    for each in random.Random(name).sample(offered, min(MOST_REQUESTS, len(offered))):
+    for each in random.Random(name).sample(offered, min(MAX_REQUESTS, len(offered))):
         if each.name in catalog.tools:
             yield _request(name, root, catalog, each.name, each.operation)
 
@@ -248,7 +248,7 @@ def _request(name: str, root: JsonObject, catalog: Catalog, tool: str, operation
         _checker(part, sent.content_type).validate_request(sent)
     except OpenAPIError as error:
         cause = error.__cause__ or error
-        if reason := _is_of_nothing(error, sent, arguments) or _fault_of_the_checker(error, request, root):
+        if reason := _matches_nothing(error, sent, arguments) or _fault_of_the_checker(error, request, root):
             return Verdict(check="requests", case=case, reason=reason)
         details = "; ".join(str(each)[:200] for each in getattr(cause, "schema_errors", ()))
         return _refused("requests", case, f"{type(error).__name__} {error} {cause!r} {details} {request.url}")
@@ -258,13 +258,13 @@ def _request(name: str, root: JsonObject, catalog: Catalog, tool: str, operation
 
 
 def _checker(part: JsonObject, content_type: str) -> OpenAPI:
-    """`openapi_core` knows `application/json`, and reads `*+json` as it is told."""
+    """Return a checker that also accepts `*+json`, which `openapi_core` does not by default."""
     readers: dict[str, Callable[..., Json]] = {content_type: json.loads} if content_type.endswith("+json") else {}
-    unchecked: Any = None  # leaves out the check of the document
+    unchecked: Any = None  # skips the check of the document
     return OpenAPI.from_dict(part, config=Config(spec_validator_cls=unchecked, extra_media_type_deserializers=readers))
 
 
-def _is_of_nothing(error: OpenAPIError, sent: Sent, arguments: JsonObject) -> str:
+def _matches_nothing(error: OpenAPIError, sent: Sent, arguments: JsonObject) -> str:
     if isinstance(error, MissingRequestBodyError):
         return "empty" if sent.is_form or sent.method == "delete" else ""
     has_empty = any(value in ({}, []) for value in arguments.values())

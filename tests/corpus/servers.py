@@ -1,8 +1,8 @@
-"""Published MCP servers as upstreams: clients see through the gateway what they see without it, field by field.
+"""Published MCP servers as upstreams: results through the gateway equal those of the server.
 
-Each server runs in a sandbox without a network, whose `/tmp` is fresh, so that every tool can be called and all
-processes of a server start from the same state. A server is asked twice without the gateway: members that differ
-between these two answers tell the time or are random, and are compared by their type only.
+Each server runs in a sandbox without a network and with an empty `/tmp`, so that every tool can be called, and every
+process starts from the same state. The server is queried twice without the gateway. Members that differ between these
+two results, such as times, are compared only by type.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ from tests.protocol.peers import say
 
 SECONDS: Final = 120.0
 PATIENCE: Final = 8.0
-"""Seconds for one answer: a tool that waits for the network is not compared."""
-MOST_CALLS: Final = 10
+"""The timeout of a response in seconds. Tools that wait for the network are not compared."""
+MAX_CALLS: Final = 10
 NAME: Final = "up"
 LISTS: Final = {
     "tools": ("tools/list", downgrade.tool),
@@ -94,7 +94,7 @@ def command_of(name: str) -> tuple[list[str], dict[str, str]]:
     before = entry.get("before", "true")
     shell = ["sh", "-c", f'{before} >/dev/null 2>&1; exec "$@"', "sh"]
     sandbox = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
-    for needed in (directory().resolve(), node().resolve().parents[1]):  # which may be below /tmp
+    for needed in (directory().resolve(), node().resolve().parents[1]):  # can be below /tmp
         sandbox += ["--ro-bind", str(needed), str(needed)]
     sandbox += ["--chdir", "/tmp", "--die-with-parent"]
     return [*sandbox, *shell, *program, *entry.get("arguments", ())], {
@@ -118,12 +118,12 @@ async def verdicts(name: str) -> AsyncIterator[Verdict]:
 def _steps(lists: Mapping[str, list[Json]]) -> list[Step]:
     """Return calls of tools with sample arguments, and reads of listed resources and prompts."""
     asked: list[tuple[str, dict[str, Json]]] = []
-    for tool in sampled(lists["tools"], MOST_CALLS):
+    for tool in sampled(lists["tools"], MAX_CALLS):
         arguments = arguments_for(tool["inputSchema"], is_full=False)
         if arguments is not None and Draft202012Validator(tool["inputSchema"]).is_valid(arguments):
             asked.append(("tools/call", {"name": tool["name"], "arguments": arguments}))
-    asked += [("resources/read", {"uri": each["uri"]}) for each in sampled(lists["resources"], MOST_CALLS // 2)]
-    for prompt in sampled(lists["prompts"], MOST_CALLS // 2):
+    asked += [("resources/read", {"uri": each["uri"]}) for each in sampled(lists["resources"], MAX_CALLS // 2)]
+    for prompt in sampled(lists["prompts"], MAX_CALLS // 2):
         given = {each["name"]: "1" for each in prompt.get("arguments", ()) if each.get("required")}
         asked.append(("prompts/get", {"name": prompt["name"], "arguments": given}))
     return [Step(method=method, params=params) for method, params in asked]
@@ -190,7 +190,7 @@ async def _seen(client: Client, hello: JsonObject, steps: Sequence[Step] | None)
         try:
             has = method.partition("/")[0] in offered
             lists[member] = await listed(client, method, member) if has else []
-        except AssertionError:  # a server that announces resources and answers one of their lists with an error
+        except AssertionError:  # some servers declare resources, and return an error for one of their lists
             lists[member] = []
     asked, patience = (_steps(lists), PATIENCE) if steps is None else (steps, SECONDS)
     answers = [(step, await _answer(client, step, patience=patience)) for step in asked]

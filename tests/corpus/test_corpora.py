@@ -11,11 +11,11 @@ from tests.corpus.registry import CORPORA
 
 pytestmark = [pytest.mark.corpus, pytest.mark.asyncio]
 WHOLE = ("compose-files", "json-schema", "uri-templates", "yaml")
-"""Corpora that take seconds: every case is judged."""
+"""Small corpora, of which all cases are judged."""
 
 
 def parts() -> Iterator[tuple[str, str]]:
-    if "MCP_GATEWAY_TEST_CORPUS" in os.environ:  # otherwise the tests below say what is missing
+    if "MCP_GATEWAY_TEST_CORPUS" in os.environ:  # without the packages, the tests below fail with the reason
         for name in CORPORA.keys() - {*WHOLE}:
             yield from ((name, part) for part in CORPORA[name].parts(is_whole=False))
 

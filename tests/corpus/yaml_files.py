@@ -33,7 +33,7 @@ _OF_THE_PARSER: Final = """
 2G84 652Z 9C9N 9JBA CVW2 DK95 G5U8 HM87 JEF9 L24T MUS6 QB6E S98Z SU5Z UKK6 X4QW Y2GN Y79Y YJV2
 """
 _DIFFERENT: Final = {**dict.fromkeys(_OF_THE_PARSER.split(), "parser"), "S4JQ": "tags"}
-"""Documents that the reader takes another way, by their id in the suite."""
+"""Documents that are read differently on purpose, by their id in the suite."""
 
 
 async def verdicts(part: str) -> AsyncIterator[Verdict]:

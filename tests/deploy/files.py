@@ -1,4 +1,4 @@
-"""The files of deploy/, read as their users read them."""
+"""Reads and validates the files of deploy/."""
 
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ def read(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
 
 
-def doubts(config: Path, *, secrets: str, folder: Path) -> list[Problem]:
+def problems_of(config: Path, *, secrets: str, folder: Path) -> list[Problem]:
     """Return the gateway's output for a configuration whose secrets are in `folder`."""
     for name in ("team_key", "operator_key"):
         (folder / name).write_text(f"{name}-of-a-test-long-enough\n")

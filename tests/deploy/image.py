@@ -17,13 +17,13 @@ PROJECT: Final = Path(__file__).parents[2]
 BASE: Final = "localhost/base"
 IMAGE: Final = "localhost/mcp-gateway"
 SECONDS: Final = 900
-"""Every step of a build fetches something."""
+"""The timeout of a command. Most steps of a build download packages."""
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workshop:
-    """Where images are built, and nothing of it is left when the directory is removed."""
+class ImageBuilder:
+    """Builds images in a directory, which can be removed afterwards."""
 
     buildah: str
     folder: Path
@@ -34,7 +34,7 @@ class Workshop:
 
     @cached_property
     def _driver(self) -> str:
-        """Layers upon layers where the kernel has them here, and a whole copy for each step elsewhere."""
+        """Return the storage driver: overlay if the kernel supports it, otherwise vfs, which copies all files."""
         probed = ("--root", str(self.folder / "probe"), "--runroot", str(self.folder / "probe-run"))
         probe = [self.buildah, *probed, "--storage-driver", "overlay", "info"]
         done = subprocess.run(probe, env=ENVIRON, capture_output=True, timeout=SECONDS, check=False)
@@ -50,7 +50,7 @@ class Workshop:
     def make_base(self, root: Path) -> None:
         """Create an image from a directory, with this machine's package sources."""
         container = self.run("from", "scratch")
-        # A third of what `buildah add` takes, which looks at each file's digest.
+        # Takes a third of the time of `buildah add`, which computes a digest of each file.
         subprocess.run(["cp", "-a", f"{root}/.", self.run("mount", container)], timeout=SECONDS, check=True)
         self.run("umount", container)
         given = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("PIP_")]
@@ -66,7 +66,7 @@ class Workshop:
         subprocess.run(["rm", "-rf", str(self.folder)], check=False, timeout=SECONDS)
 
     def facts(self) -> dict[str, Any]:
-        """The image's settings for running it: User, Cmd, Entrypoint, Healthcheck."""
+        """Return the configuration of the image: User, Cmd, Entrypoint, Healthcheck."""
         inspected = json.loads(self.run("inspect", "--type", "image", IMAGE))
         facts: dict[str, Any] = inspected["Docker"]["config"]
         return facts
@@ -75,7 +75,7 @@ class Workshop:
         return self.run("from", "--pull-never", IMAGE)
 
     def inside(self, container: str, command: Sequence[str], *options: str) -> list[str]:
-        """The words that run a command in a container, as its user."""
+        """Return the command line to run a command in a container, as its user."""
         return self.words("run", "--user", "10001:10001", *options, container, "--", *command)
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import pytest
 
 from gateway.cli.commands.serve import parser as serve_parser
-from tests.deploy.files import DEPLOY, doubts, read
+from tests.deploy.files import DEPLOY, problems_of, read
 
 FOLDER: Final = DEPLOY / "compose"
 
@@ -20,7 +20,7 @@ def services() -> dict[str, Any]:
 def test_every_mount_is_an_existing_read_only_directory(services: dict[str, Any]) -> None:
     mounts = [mount for service in services.values() for mount in service.get("volumes", [])]
     assert len(mounts) == 3
-    mounts.remove("state:/var/lib/mcp-gateway")  # the one that is written to, and outlives its containers
+    mounts.remove("state:/var/lib/mcp-gateway")  # the writable volume, which outlives the containers
     for mount in mounts:
         source, _, mode = mount.split(":")
         assert (FOLDER / source).is_dir(), mount
@@ -60,7 +60,7 @@ def test_every_secret_is_documented(services: dict[str, Any]) -> None:
 
 
 def test_configuration_is_valid_without_warnings(tmp_path: Path) -> None:
-    assert doubts(FOLDER / "config" / "config.yaml", secrets="/run/secrets", folder=tmp_path) == []
+    assert problems_of(FOLDER / "config" / "config.yaml", secrets="/run/secrets", folder=tmp_path) == []
 
 
 def test_replicas_file_names_existing_services_and_secrets(services: dict[str, Any]) -> None:

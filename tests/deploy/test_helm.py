@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gateway import __version__
-from tests.deploy.files import DEPLOY, doubts, read
+from tests.deploy.files import DEPLOY, problems_of, read
 from tests.programs import need_named_by
 
 CHART: Final = DEPLOY / "helm" / "mcp-gateway"
@@ -78,7 +78,7 @@ def test_default_configuration_is_valid_and_has_the_port_of_the_chart(tmp_path: 
     (tmp_path / "values.yaml").write_text(values["config"])
     (tmp_path / "secrets").mkdir()
     secrets = "/run/secrets/mcp-gateway"
-    assert doubts(tmp_path / "values.yaml", secrets=secrets, folder=tmp_path / "secrets") == []
+    assert problems_of(tmp_path / "values.yaml", secrets=secrets, folder=tmp_path / "secrets") == []
     assert yaml.safe_load(values["config"])["listen"]["admin"] == f"0.0.0.0:{values['service']['adminPort']}"
 
 

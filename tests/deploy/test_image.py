@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from tests.deploy.files import DEPLOY
-from tests.deploy.image import ENVIRON, Workshop
+from tests.deploy.image import ENVIRON, ImageBuilder
 from tests.ports import free_port
 from tests.programs import need, need_named_by
 
@@ -36,24 +36,22 @@ LIST: Final = {
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
-    """A workshop in which the image has been built."""
-    base = need_named_by(
-        "MCP_GATEWAY_TEST_BASE", what="a directory with a Debian that has Python, as .ci/run makes one"
-    )
-    workshop = Workshop(buildah=need("buildah"), folder=tmp_path_factory.mktemp("images"))
+def builder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ImageBuilder]:
+    """A builder with the built image."""
+    base = need_named_by("MCP_GATEWAY_TEST_BASE", what="a directory with Debian and Python (see .ci/run)")
+    builder = ImageBuilder(buildah=need("buildah"), folder=tmp_path_factory.mktemp("images"))
     try:
-        workshop.make_base(Path(base))
-        workshop.build()
-        yield workshop
+        builder.make_base(Path(base))
+        builder.build()
+        yield builder
     finally:
-        workshop.clear()
+        builder.clear()
 
 
 @pytest.fixture(scope="module")
-def container(workshop: Workshop) -> str:
-    """Paths that the image's user cannot write to, so that one image serves every test."""
-    return workshop.container()
+def container(builder: ImageBuilder) -> str:
+    """A container that all tests share, because its user cannot write to any path."""
+    return builder.container()
 
 
 @asynccontextmanager
@@ -95,7 +93,7 @@ async def is_ready(session: aiohttp.ClientSession) -> bool:
 
 
 def command_of(facts: dict[str, Any], port: int) -> list[str]:
-    """Return the image's command, with a port that is free here."""
+    """Return the image's command with a free port."""
     words = [*facts["Entrypoint"], *facts["Cmd"]]
     assert words[-1] == "0.0.0.0:8000"
     return [*words[:-1], f"0.0.0.0:{port}"]
@@ -108,27 +106,29 @@ async def names(session: aiohttp.ClientSession, **headers: str) -> list[str]:
         return [tool["name"] for tool in (await response.json())["result"]["tools"]]
 
 
-async def test_image_serves_the_demo_publicly_if_configured(workshop: Workshop, container: str, tmp_path: Path) -> None:
-    port, facts = free_port(), workshop.facts()
+async def test_image_serves_the_demo_publicly_if_configured(
+    builder: ImageBuilder, container: str, tmp_path: Path
+) -> None:
+    port, facts = free_port(), builder.facts()
     allowed = ("--env", "MCP_GATEWAY_ALLOW_ANONYMOUS=true")
-    command = workshop.inside(container, command_of(facts, port), *allowed)
+    command = builder.inside(container, command_of(facts, port), *allowed)
     async with running(command, url=f"http://127.0.0.1:{port}", said=tmp_path / "log") as session:
         assert "disk_usage" in await names(session)
         probe = facts["Healthcheck"]["Test"]
         assert probe[0] == "CMD"
         words = [word.replace(":8000", f":{port}") for word in probe[1:]]
-        await output_of(workshop.inside(container, words))
+        await output_of(builder.inside(container, words))
 
 
-def test_image_requires_auth_by_default(workshop: Workshop, container: str) -> None:
-    command = workshop.inside(container, command_of(workshop.facts(), free_port()))
+def test_image_requires_auth_by_default(builder: ImageBuilder, container: str) -> None:
+    command = builder.inside(container, command_of(builder.facts(), free_port()))
     done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
     assert "--allow-anonymous" in done.stderr
 
 
 async def test_image_serves_the_mounted_configuration_with_a_key(
-    workshop: Workshop, container: str, tmp_path: Path
+    builder: ImageBuilder, container: str, tmp_path: Path
 ) -> None:
     secrets = tmp_path / "secrets"
     secrets.mkdir()
@@ -140,22 +140,22 @@ async def test_image_serves_the_mounted_configuration_with_a_key(
         *("--volume", f"{secrets}:/run/secrets:ro"),
         *("--env", "MCP_GATEWAY_SECRET_KEY_FILE=/run/secrets/signing_key"),
     ]
-    command = workshop.inside(container, command_of(workshop.facts(), port), *options)
+    command = builder.inside(container, command_of(builder.facts(), port), *options)
     async with running(command, url=f"http://127.0.0.1:{port}", said=tmp_path / "log") as session:
         assert await names(session, Authorization="Bearer team_key-of-a-test-long-enough") == ["uptime"]
         async with session.post("/mcp", json=LIST, headers=MCP) as response:
             assert response.status == 401
 
 
-def test_image_user_owns_no_program_files(workshop: Workshop, container: str) -> None:
+def test_image_user_owns_no_program_files(builder: ImageBuilder, container: str) -> None:
     script = "id -u; touch /etc/mcp-gateway/x /opt/mcp-gateway/x 2>/dev/null && echo wrote"
-    command = workshop.inside(container, ["sh", "-c", script])
+    command = builder.inside(container, ["sh", "-c", script])
     done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout.split() == ["10001"]
 
 
-def test_image_has_command_port_and_health_check(workshop: Workshop) -> None:
-    facts = workshop.facts()
+def test_image_has_command_port_and_health_check(builder: ImageBuilder) -> None:
+    facts = builder.facts()
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", facts["User"])
     assert facts["WorkingDir"] == "/etc/mcp-gateway"
     assert list(facts["ExposedPorts"]) == ["8000/tcp"]

@@ -10,7 +10,7 @@ from gateway import __version__
 from gateway.app.gateway import CLEAN_UP_SECONDS
 from gateway.cli.commands.serve import parser as serve_parser
 from gateway.config.settings import read_settings
-from tests.deploy.files import DEPLOY, doubts, read
+from tests.deploy.files import DEPLOY, problems_of, read
 from tests.programs import need_named_by
 
 FOLDER: Final = DEPLOY / "kubernetes"
@@ -112,7 +112,7 @@ def test_service_and_ingress_select_the_pod(container: dict[str, Any]) -> None:
 
 
 def test_configuration_is_valid_and_its_secrets_are_documented(tmp_path: Path) -> None:
-    assert doubts(FOLDER / "config.yaml", secrets=SECRETS, folder=tmp_path) == []
+    assert problems_of(FOLDER / "config.yaml", secrets=SECRETS, folder=tmp_path) == []
     text = (FOLDER / "kustomization.yaml").read_text()
     for name in ("signing_key", "team_key", "operator_key"):
         assert f"--from-literal={name}=" in text

@@ -18,7 +18,7 @@ SINGLE: Final = DEPLOY / "kubernetes"
 
 
 def manifests() -> list[dict[str, Any]]:
-    """What `kubectl kustomize` makes of what this directory has itself, and the patched Deployment."""
+    """The manifests of this directory, with the patched Deployment, like `kubectl kustomize`."""
     own = [
         each
         for name in ("redis.yaml", "disruption-budget.yaml")
@@ -28,7 +28,7 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def merged(base: Any, patch: Any) -> Any:
-    """A strategic merge: mappings by key, lists of things with names by name."""
+    """Return a strategic merge: mappings are merged by key, and lists of named objects by name."""
     if isinstance(base, dict) and isinstance(patch, dict):
         return {**base, **{key: merged(base.get(key), value) for key, value in patch.items()}}
     if isinstance(base, list) and all("name" in each for each in [*base, *patch]):

@@ -1,7 +1,7 @@
-"""Follow a guide like its reader: save its files, type its commands, and compare the output.
+"""Follows a guide: saves its files, runs its commands, and compares the output.
 
-- A block of code after a line that ends in "as `NAME`:" is saved under that name; after "at the end of `NAME`:" it is
-  added there.
+- A block of code after a line that ends with "as `NAME`:" is saved under that name. After "at the end of `NAME`:", it
+  is appended.
 - In a `console` block, lines that start with `$ ` are typed, and the lines below show their output. `…` matches
   any text within a line, or for any number of whole lines.
 - A block of YAML that is not saved is a separate file, and must be valid.
@@ -32,7 +32,7 @@ _ADDED: Final = re.compile(r"at the end of `([^`]+)`:$")
 
 @dataclass(frozen=True)
 class Save:
-    """A file to write, or to write on."""
+    """A file to write or to append to."""
 
     name: str
     text: str
@@ -41,14 +41,14 @@ class Save:
 
 @dataclass(frozen=True)
 class Example:
-    """A file that is only shown."""
+    """A file that is shown but not saved."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Typed:
-    """A command, and what it shows."""
+    """A command and its expected output."""
 
     command: str
     shown: str
@@ -58,8 +58,8 @@ class Typed:
         servers = r"^(\S+=\S+ )*(mcp-gateway serve|python3 -m http\.server|nginx)\b"
         return not self.shown and re.search(servers, self.command) is not None
 
-    def fits(self, output: str) -> bool:
-        """Whether this is what the guide shows."""
+    def matches(self, output: str) -> bool:
+        """Return whether an output matches the guide."""
         lines = [
             "(?:[^\n]*\n)*" if line == "…" else ".*".join(map(re.escape, line.split("…"))) + r"[ \t]*\n"
             for line in self.shown.splitlines()

@@ -1,4 +1,4 @@
-"""Run a terminal session, and draw it: an SVG that types and answers with CSS only."""
+"""Runs a terminal session, and renders it as an SVG that is animated with CSS."""
 
 import os
 import re
@@ -14,10 +14,10 @@ from xml.sax.saxutils import escape
 SECONDS: Final = 60
 COLUMNS: Final = 112
 LINE: Final = 18
-"""Pixels from line to line; of a column they are `_WIDTH`."""
+"""The height of a line in pixels. `_WIDTH` is the width of a column."""
 _WIDTH: Final = 7.83
 _TYPING: Final = 0.045
-"""Seconds a character."""
+"""Seconds per character."""
 _THINKING: Final = 0.9
 _READING: Final = 1.6
 _SGR: Final = re.compile(r"\x1b\[([0-9;]*)m")
@@ -27,7 +27,7 @@ _CLASSES: Final = {"1": "b", "2": "d", "31": "r", "32": "g", "33": "y", "34": "u
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the terminal, with its colours; a command is typed, anything else appears."""
+    """A line of the terminal with its colours. Commands are animated as typed text."""
 
     text: str
     is_typed: bool = False
@@ -35,7 +35,7 @@ class Line:
 
 @dataclass(kw_only=True)
 class Session:
-    """Commands that are run one after the other in a directory, each on a terminal."""
+    """Runs commands in a directory, each on a terminal."""
 
     folder: Path
     environ: Mapping[str, str]
@@ -55,7 +55,7 @@ class Session:
             os.close(reading)
 
     def run(self, command: str) -> str:
-        """Run a command to its end, and show it with what it says."""
+        """Run a command, and show it with its output."""
         process, reading = self._start(command)
         text = _read(reading, until=None)
         assert process.wait(SECONDS) == 0, text
@@ -64,13 +64,13 @@ class Session:
         return text
 
     def begin(self, command: str, *, until: str) -> None:
-        """Start a command that goes on, and show what it says up to the line that holds a text."""
+        """Start a command in the background, and show its output up to the line with a text."""
         started = self._start(command, shown=f"{command} &")
         self._background.append(started)
         self._show(_read(started[1], until=until))
 
     def hear(self, *, until: str) -> None:
-        """Show what the command that goes on says next, up to the line that holds a text."""
+        """Show the next output of the command in the background, up to the line with a text."""
         self._show(_read(self._background[-1][1], until=until))
 
     def _start(self, command: str, *, shown: str = "") -> tuple[subprocess.Popen[bytes], int]:
@@ -105,7 +105,7 @@ def _read(reading: int, *, until: str | None) -> str:
         assert ready, text
         try:
             chunk = os.read(reading, 65536)
-        except OSError:  # Linux: the other end is closed
+        except OSError:  # on Linux, the other end is closed
             chunk = b""
         if not chunk:
             assert until is None, text
@@ -115,7 +115,7 @@ def _read(reading: int, *, until: str | None) -> str:
 
 
 def _wrapped(line: str) -> Iterator[str]:
-    """The line in pieces of the terminal's width; colours take no room, and end with their piece."""
+    """Split a line at the width of the terminal. Colour codes have no width, and are reset at the end of each part."""
     piece, room, style = "", COLUMNS, ""
     for part in re.split(r"(\x1b\[[0-9;]*m)", line):
         if part.startswith("\x1b"):
@@ -131,7 +131,7 @@ def _wrapped(line: str) -> Iterator[str]:
 
 
 def picture(lines: list[Line], *, title: str) -> str:
-    """The SVG. Who wants no motion sees the end of it."""
+    """Return the SVG. With reduced motion, it shows the last frame."""
     moments, now = [], _THINKING
     for at, line in enumerate(lines):
         if line.is_typed and at:
@@ -174,7 +174,7 @@ def _drawn(at: int, line: Line, moment: float) -> str:
 
 
 def _coloured(text: str) -> str:
-    """The text with a `tspan` for each stretch of one colour."""
+    """Return the text with a `tspan` for each colour."""
     classes: set[str] = set()
     found = []
     for at, part in enumerate(_SGR.split(text)):

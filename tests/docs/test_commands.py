@@ -27,7 +27,7 @@ PAGES: Final = sorted(
 NOT_EXECUTED: Final = yaml.safe_load(Path(__file__).with_name("not_executed.yaml").read_text())
 """Commands by page and reason."""
 AT_MOST: Final = 50
-"""Upper bound of their number. It only falls."""
+"""Upper bound of the number of commands that are not executed."""
 
 
 def shown_commands(markdown: str) -> Iterator[str]:
@@ -75,5 +75,5 @@ MENTIONED: Final = sorted(
 def test_arguments_of_a_mentioned_command(command: str) -> None:
     name, *words = shlex.split(command.partition(" > ")[0].replace("…", "URL"))
     module = load(name)
-    if words:  # else the command is only named
+    if words:  # otherwise, only the name of the command is mentioned
         module.parser(f"mcp-gateway {name}").parse_args(words)

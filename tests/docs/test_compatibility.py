@@ -1,4 +1,4 @@
-"""The page of figures is complete: the sums are right, and each refusal is explained."""
+"""`docs/compatibility.md` is complete, and its figures add up."""
 
 import pytest
 

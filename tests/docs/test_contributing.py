@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md names every package of the code in the order of the import table, and only files that exist."""
+"""CONTRIBUTING.md lists all packages in the order of the import table, and mentions only existing files."""
 
 import re
 from pathlib import Path

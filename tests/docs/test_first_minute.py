@@ -1,4 +1,4 @@
-"""The README's picture of the first minute: a session that is really run.
+"""The image of a terminal session in the README is a recording of a real session.
 
 MCP_GATEWAY_TEST_IMAGES=docs/images renders it again.
 """

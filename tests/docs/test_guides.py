@@ -25,7 +25,7 @@ SECONDS: Final = 60
 
 
 _PORTS: Final = {"mcp-gateway": "8000", "python3": "9000", "nginx": "8080"}
-"""Where the guides have each server listen."""
+"""The ports of servers in the guides."""
 
 
 class Reader:
@@ -56,8 +56,8 @@ class Reader:
                 self._serve(self._here(command))
             case Typed(command, _):
                 expected, until = Typed(command, self._here(step.shown)), time.monotonic() + SETTLED_SECONDS
-                while not expected.fits(shown := self._type(self._here(command))):
-                    # A server may not have noticed a file that was just saved.
+                while not expected.matches(shown := self._type(self._here(command))):
+                    # Give a running server time to notice a file that was just saved.
                     may_change = "--url" in command and time.monotonic() < until
                     assert may_change, f"$ {command}\n{shown}"
 
@@ -102,7 +102,7 @@ class Reader:
 
 
 def _program(command: str) -> list[str]:
-    """The program that runs a command: a shell, but for our own with nothing in it that only a shell understands."""
+    """Return the command line: a fork for simple `mcp-gateway` commands, otherwise a shell."""
     typed = command.removeprefix("exec ")
     unquoted = re.sub(r"'[^']*'|\"[^\"$`\\\\]*\"", "", typed)
     if not typed.startswith("mcp-gateway ") or re.search(r"[^\w ./:,=@%+-]", unquoted):

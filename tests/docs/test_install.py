@@ -59,7 +59,7 @@ def test_installation_page_and_readme_work_as_written(tmp_path: Path) -> None:
             check=False,
         )
         assert done.returncode == 0, f"$ {step.command}\n{done.stdout}"
-        assert step.fits(done.stdout), f"$ {step.command}\n{done.stdout}"
+        assert step.matches(done.stdout), f"$ {step.command}\n{done.stdout}"
 
 
 def _serve_the_demo(checkout: Path, environ: Mapping[str, str]) -> None:

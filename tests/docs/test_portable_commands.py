@@ -1,4 +1,4 @@
-"""README, guides and examples use only commands and flags that Linux and macOS share."""
+"""README, guides and examples use only commands and flags that exist on Linux and macOS."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Texts stay in plain English: odd phrases per 1,000 words have upper bounds, which only fall."""
+"""Texts are in plain English: the number of odd phrases per 1,000 words has upper bounds."""
 
 from pathlib import Path
 from typing import Final

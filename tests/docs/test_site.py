@@ -69,7 +69,7 @@ def test_every_page_can_be_searched(site: Path) -> None:
 
 @pytest_asyncio.fixture
 async def page(site: Path) -> AsyncIterator[Page]:
-    """A tab of a phone's width. Fails the test if a page asks another host for anything."""
+    """A tab with the width of a phone. Fails the test if a page sends a request to another host."""
     application = web.Application()
 
     async def serve(request: web.Request) -> web.FileResponse:

@@ -32,7 +32,7 @@ def test_each_threat_has_a_mitigation_and_a_test() -> None:
 def test_each_attack_file_is_cited() -> None:
     attacks = {f"tests/attacks/{path.name}" for path in (PROJECT / "tests" / "attacks").glob("test_*.py")}
     cited = {name.partition("::")[0] for name in NAMED}
-    assert attacks - cited <= {"tests/attacks/test_frame.py"}  # which proves the frame
+    assert attacks - cited <= {"tests/attacks/test_frame.py"}  # tests the framework
 
 
 def test_security_page_links_to_the_threat_model() -> None:

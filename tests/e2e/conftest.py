@@ -1,4 +1,4 @@
-"""A configuration whose tools do everything that a daemon must survive."""
+"""A configuration with tools that misbehave in many ways."""
 
 from pathlib import Path
 from textwrap import dedent
@@ -96,6 +96,6 @@ def config(tmp_path: Path) -> Path:
     plugins.mkdir()
     (plugins / "house.py").write_text(dedent(PLUGIN))
     path = tmp_path / "config.yaml"
-    # Without facilities of Linux, a child in a session of its own survives its call.
+    # Without facilities of Linux, a child in a separate session survives its call.
     path.write_text(dedent(CONFIG).replace("setsid ", "" if IS_PORTABLE else "setsid "))
     return path

@@ -28,7 +28,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(kw_only=True)
 class Daemon:
-    """The process, and what it has said on standard error."""
+    """The process and its log."""
 
     process: asyncio.subprocess.Process
     errors: list[str] = field(default_factory=list)
@@ -36,7 +36,7 @@ class Daemon:
     _said: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def event(self, name: str, *, within: float = PATIENCE_SECONDS) -> Json:
-        """The first log line of that name."""
+        """Wait for a log event, and return it."""
         async with asyncio.timeout(within):
             while True:
                 for line in self.errors:
@@ -51,10 +51,7 @@ class Daemon:
         return str((await self.event("listening"))["url"])
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal without `send_signal`, which polls: of a process that has just ended it takes the exit code.
-
-        asyncio then finds no child any more and reports 255 (`subprocess.Popen.send_signal`, `ThreadedChildWatcher`).
-        """
+        """Send a signal with `os.kill`, because `Popen.send_signal` can reap the process, which hides its exit code."""
         os.kill(self.process.pid, number)
 
     async def exit_code(self, *, within: float = PATIENCE_SECONDS) -> int:
@@ -76,7 +73,7 @@ class Daemon:
         return await self.receive()
 
     async def rest(self) -> list[Json]:
-        """Everything that it still writes before standard output ends."""
+        """Return the remaining lines of standard output."""
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE_SECONDS):
             return [orjson.loads(line) for line in (await self.process.stdout.read()).splitlines()]
@@ -105,10 +102,10 @@ async def serving(
     launcher: Sequence[str] = (),
     is_forked: bool = True,
 ) -> AsyncIterator[Daemon]:
-    """A daemon that is ended with the context, should it not have ended by then.
+    """Run a daemon, and kill it at the end of the context if it has not exited.
 
-    `sockets` are handed over to it, under `names` with colons between them; `launcher` is a program that starts it.
-    With `is_forked=False`, the process is started with all its imports (`tests/fork_server.py`).
+    It inherits `sockets`, with `names` separated by colons. `launcher` is the start of its command. With
+    `is_forked=False`, it is not forked from `tests/fork_server.py`.
     """
     flags = flags if watch else ("--no-watch", *flags)
     passed = [each.fileno() for each in sockets]
@@ -136,7 +133,7 @@ async def serving(
 
 
 def request(method: str, params: JsonObject = MappingProxyType({}), *, request_id: Json = 1) -> dict[str, Json]:
-    """A message of 2026-07-28."""
+    """Return a request of 2026-07-28."""
     meta = {**ENVELOPE, **params.get("_meta", {})}
     return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
 

@@ -1,7 +1,7 @@
 """Start a program with listening sockets, as systemd's socket activation does (sd_listen_fds(3)).
 
-For programs that are not `FORKED`, for which `tests/fork_server.py` passes sockets on. Run as a script, it replaces
-itself with the other program: descriptors from 3 on, and LISTEN_PID set to its process id.
+This script sets LISTEN_PID and moves the sockets to the descriptors 3, 4, … Then it executes the other program. For
+forked programs, `tests/fork_server.py` does the same.
 """
 
 import os
@@ -13,7 +13,7 @@ FIRST = 3
 
 
 def handing_over(descriptors: Sequence[int], *command: str) -> tuple[str, ...]:
-    """The command that starts `command` with these sockets; they must be passed to it, see `pass_fds`."""
+    """Return a command that runs `command` with these sockets, which must also be in `pass_fds`."""
     return (sys.executable, "-S", "-E", str(Path(__file__)), ",".join(map(str, descriptors)), *command)
 
 

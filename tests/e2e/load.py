@@ -1,4 +1,4 @@
-"""Clients that make a fixed number of calls at a steady rate, whatever happens to the daemon during this time."""
+"""Clients that make a fixed number of calls at a steady rate, even while the daemon restarts."""
 
 import asyncio
 from collections import Counter
@@ -22,19 +22,17 @@ INITIALIZE = {
 
 @dataclass(kw_only=True)
 class Account:
-    """What became of the calls."""
-
     answered: int = 0
     retried: int = 0
-    """After a connection that failed: once for each call."""
+    """Calls that were repeated after a failed connection, once each."""
     initialized: Counter[int] = field(default_factory=Counter)
-    """By client: how many sessions it needed."""
+    """The number of sessions of each client."""
     failures: list[str] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
 class Load:
-    """Modern clients, which turn the pages of a list as well as call, and legacy ones with a session each."""
+    """Modern clients, which also read the pages of a list, and legacy clients with a session each."""
 
     url: str
     http: aiohttp.ClientSession
@@ -44,7 +42,7 @@ class Load:
     _opening: dict[int, asyncio.Lock] = field(default_factory=dict)
 
     async def run(self, *, rate: int, seconds: float, clients: int, legacy: int) -> None:
-        """Call `rate` times a second; of `clients`, the first `legacy` have sessions."""
+        """Make `rate` calls per second. The first `legacy` of the clients use sessions."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         async with asyncio.TaskGroup() as group:
@@ -88,7 +86,7 @@ class Load:
             if status != 404:
                 break
             if self._sessions.get(client) == session:
-                del self._sessions[client]  # it is gone: begin anew (2025-11-25 basic/transports, "Session Management")
+                del self._sessions[client]  # the session has ended, so a new one is opened
         assert status == 200, answer
         assert "result" in answer, answer
         assert answer["result"]["content"][0]["text"] == f"call {number}"
@@ -117,6 +115,6 @@ class Load:
 
 
 def _message(text: str) -> Json:
-    """The answer: the body, or of an event stream the last event."""
+    """Return the response: the body, or the last event of an event stream."""
     *_, last = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith(("{", "data: {"))] or [""]
     return orjson.loads(last) if last else {}

@@ -1,4 +1,4 @@
-"""`listen.admin`: the daemon's own paths are served on a separate listener, and only there."""
+"""`listen.admin`: the admin paths are served only on a separate listener."""
 
 from hashlib import sha256
 from pathlib import Path
@@ -23,7 +23,7 @@ def written(folder: Path, *, admin: str) -> Path:
 
 
 async def bases(daemon: Daemon) -> tuple[str, str]:
-    """The main listener's and the admin's."""
+    """Return the base URLs of the main listener and the admin listener."""
     main, admin = await daemon.url(), (await daemon.event("listening for operators"))["url"]
     return main.removesuffix("/mcp"), str(admin).removesuffix("/-/status")
 

@@ -1,4 +1,4 @@
-"""Log lines about calls and upstreams: failures, refused arguments, and `listen.access_log`."""
+"""Log lines about calls and upstreams: failures, rejected arguments, and `listen.access_log`."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`mcp-gateway dev` on a real terminal and in a pipe: it shows activity, waits for a file, and ends cleanly."""
+"""`mcp-gateway dev` on a terminal and in a pipe."""
 
 import fcntl
 import os
@@ -44,7 +44,7 @@ def noisy() -> str:
 
 
 class Dev:
-    """The process, with what it has shown so far."""
+    """The process and its output so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], reading: int) -> None:
         self.process: Final = process
@@ -60,7 +60,7 @@ class Dev:
         return ESCAPE.sub("", self.raw)
 
     def wait_for(self, text: str) -> str:
-        """The line in which it stands, once it does."""
+        """Wait until the output contains a text, and return its line."""
 
         def found() -> bool:
             return text in self.shown or self._has_ended
@@ -74,7 +74,7 @@ class Dev:
     def url(self) -> str:
         self.wait_for("serving http")
         limit = time.monotonic() + PATIENCE_SECONDS
-        # The terminal can show the first part of the line before the rest.
+        # The terminal can show a part of the line first.
         while (found := re.search(r"serving (http\S+/mcp)", self.shown)) is None and time.monotonic() < limit:
             time.sleep(0.05)
         assert found is not None, self.shown
@@ -86,7 +86,7 @@ class Dev:
         return code
 
     def _read(self) -> None:
-        with suppress(OSError):  # a terminal whose other end is closed
+        with suppress(OSError):  # the other end of the terminal is closed
             while chunk := os.read(self._reading, 65536):
                 with self._changed:
                     self.raw += chunk.decode(errors="replace")
@@ -104,7 +104,7 @@ def developing(
     http: str = "127.0.0.1:0",
     modules: Path | None = None,
 ) -> Iterator[Dev]:
-    """`modules`: a directory whose modules go before all others."""
+    """Run `dev` on a terminal. `modules` is a directory to import modules from first."""
     ours, theirs = os.openpty() if terminal else os.pipe()
     if terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
@@ -212,7 +212,7 @@ def test_terminal_is_restored(folder: Path) -> None:
         dev.url()
         dev.wait_for("0 sessions")
         assert not termios.tcgetattr(dev._reading)[3] & termios.ECHO
-        os.write(dev._reading, b"\x03")  # as Ctrl-C comes
+        os.write(dev._reading, b"\x03")  # like Ctrl-C
         assert dev.ended() == 0
         assert termios.tcgetattr(dev._reading)[3] & termios.ECHO
         assert dev.raw.rfind("\x1b[?25h") > dev.raw.rfind("\x1b[?25l")
@@ -233,7 +233,7 @@ def test_closed_output_ends_dev(folder: Path) -> None:
     with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
-            # Warnings come first, such as of what another daemon has left.
+            # Warnings come first, for example about leftovers of another daemon.
             url = next(line for line in process.stdout if "serving " in line).split("serving ")[1].strip()
             process.stdout.close()
             main(["call", "--url", url, "echo", "text=x"])

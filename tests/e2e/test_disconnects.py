@@ -1,4 +1,4 @@
-"""Whether a child process survives when its caller disconnects. This depends on the revision."""
+"""Child processes of disconnected callers end or continue, depending on the revision."""
 
 import asyncio
 from pathlib import Path
@@ -29,7 +29,7 @@ async def test_session_keeps_its_child_until_deletion(config: Path, tmp_path: Pa
         params = {"name": "sleepy", "arguments": {"path": str(tmp_path / "pid")}}
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         async with client.post(url, json=message, headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as response:
-            await response.content.readuntil(b"\n\n")  # a sign of life on the open stream
+            await response.content.readuntil(b"\n\n")  # progress on the open stream
             await written(tmp_path / "pid")
             response.close()
         ping: Json = {"jsonrpc": "2.0", "id": 2, "method": "ping"}

@@ -70,7 +70,7 @@ async def process(config: Path) -> AsyncIterator[Daemon]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def daemon(process: Daemon, http: aiohttp.ClientSession) -> Daemon:
-    """At level info, and with nothing said since it listens."""
+    """A daemon at log level info, without log lines of earlier tests."""
     await process.event("listening")
     await set_level(process, http, "info")
     async with asyncio.timeout(SECONDS):
@@ -95,7 +95,7 @@ def lines(daemon: Daemon) -> list[Json]:
 
 
 async def lines_with(daemon: Daemon, word: str, count: int) -> list[Json]:
-    """The log lines that have a word in them, once there are so many."""
+    """Wait for this number of log lines with a word, and return them."""
     async with asyncio.timeout(SECONDS):
         while len(found := [line for line in lines(daemon) if word in str(line)]) < count:
             await asyncio.sleep(0.01)

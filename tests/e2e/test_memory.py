@@ -1,4 +1,4 @@
-"""The memory that a daemon uses for slow clients is bounded, and is released when they disconnect."""
+"""The memory for slow clients is bounded, and freed when they disconnect."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ LEGACY = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"n
 
 
 def rss(daemon: Daemon) -> int:
-    """Bytes of memory that the daemon uses."""
+    """Return the resident memory of the daemon in bytes."""
     status = Path(f"/proc/{daemon.process.pid}/status").read_text(encoding="ascii")
     return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
@@ -58,7 +58,7 @@ async def test_unread_http_responses_are_freed_with_their_connections(tmp_path: 
                 ]
                 while (
                     sum(each.done() for each in posting) < CALLS // 2
-                ):  # most of the others are refused, and some wait
+                ):  # most of the others are rejected, and some wait
                     await asyncio.sleep(0.01)
                 assert rss(daemon) - base < 300 * MIB
                 for each in posting:

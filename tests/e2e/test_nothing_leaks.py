@@ -1,4 +1,4 @@
-"""A thousand calls of every kind leave no threads, descriptors, children, sessions or calls behind."""
+"""A thousand calls leave no threads, descriptors, children, sessions or calls behind."""
 
 import asyncio
 import os
@@ -50,7 +50,7 @@ async def test_thousand_calls_over_stdio_leak_nothing(config: Path) -> None:
 
 
 async def burst(url: str, calls: int) -> None:
-    """Calls of the modern era and of one session a connection, some of which leave in the middle."""
+    """Make modern calls and calls in sessions. Some clients disconnect during the call."""
     turns = asyncio.Semaphore(12)
 
     async def one(client: aiohttp.ClientSession, number: int) -> None:
@@ -59,7 +59,7 @@ async def burst(url: str, calls: int) -> None:
                 case 0:
                     await post_call(client, url, "shout")
                 case 1:
-                    await leave_in_the_middle(client, url)
+                    await disconnect_during_a_call(client, url)
                 case 2:
                     await whole_session(client, url)
                 case 3:
@@ -71,9 +71,9 @@ async def burst(url: str, calls: int) -> None:
         await asyncio.gather(*(one(client, number) for number in range(calls)))
 
 
-async def leave_in_the_middle(client: aiohttp.ClientSession, url: str) -> None:
+async def disconnect_during_a_call(client: aiohttp.ClientSession, url: str) -> None:
     task = asyncio.create_task(post_call(client, url, "slow", seconds=30))
-    await asyncio.sleep(0.02)  # at whatever moment that is for the server
+    await asyncio.sleep(0.02)  # the server can be in any state
     task.cancel()
     await asyncio.wait([task])
 
@@ -107,7 +107,7 @@ async def lines(daemon: Daemon, calls: int) -> None:
             assert daemon.process.stdin is not None
             await daemon.process.stdin.drain()
             if number % 20 == 19:
-                await asyncio.sleep(0.01)  # tools refuse what their queues do not hold
+                await asyncio.sleep(0.01)  # calls are rejected if the queue is full
 
     sending = asyncio.create_task(send())
     ids = [(await daemon.receive())["id"] for _ in range(calls)]
@@ -116,12 +116,12 @@ async def lines(daemon: Daemon, calls: int) -> None:
 
 
 def exceeds(after: dict[str, Json], before: dict[str, Json]) -> bool:
-    """Whether there is more of anything: less only means that `before` saw a connection on its way out."""
+    """Return whether any count has increased. A lower count means that `before` included a closing connection."""
     return after["pids"] != before["pids"] or any(after[name] > before[name] for name in (*COUNTED, "descriptors"))
 
 
 async def counted(daemon: Daemon, url: str) -> dict[str, Json]:
-    """What there is of everything; asked on a connection that is closed again."""
+    """Return the counts from the status and /proc, over a connection that is then closed."""
     async with (
         aiohttp.ClientSession() as client,
         client.get(url.replace("/mcp", "/-/status"), headers={"Connection": "close"}) as response,
@@ -130,6 +130,6 @@ async def counted(daemon: Daemon, url: str) -> dict[str, Json]:
     process = Path(f"/proc/{daemon.process.pid}")
     return {
         **{name: status[name] for name in COUNTED},
-        "descriptors": len(os.listdir(process / "fd")) - 1,  # noqa: PTH208 - counts links, does not read them
+        "descriptors": len(os.listdir(process / "fd")) - 1,  # noqa: PTH208 - only counts entries
         "pids": (process / "task" / str(daemon.process.pid) / "children").read_text(),
     }

@@ -1,4 +1,4 @@
-"""Probes: anyone can see whether the server is ready, and only operators see the problems of the file."""
+"""Probes are public, but only operators see the problems of the file."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ async def test_problems_of_the_file_are_only_shown_to_operators(
     async with serving(config, "--no-watch") as daemon, aiohttp.ClientSession() as client:
         listening = "listening for operators" if "operators" in file else "listening"
         own = (await daemon.event(listening))["url"].replace("/-/status", "").replace("/mcp", "")
-        await daemon.url()  # the operators' listener is there before the others
+        await daemon.url()  # the admin listener starts first
         async with client.get(f"{own}/-/ready", headers=headers) as response:
             assert await response.json() == {"ready": True, "state": "ready", "problems": []}
         config.write_text(BROKEN)

@@ -1,4 +1,4 @@
-"""Clients of replicas end up with the same lists, although each replica reloads its files at a different time."""
+"""Clients of all replicas get the same lists, although the replicas reload their files at different times."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -44,7 +44,7 @@ class Client:
         return [tool["name"] for tool in (await self.ask("tools/list"))["result"]["tools"]]
 
     async def listen(self, stack: AsyncExitStack) -> "asyncio.Queue[str]":
-        """The methods of what it is told, from the acknowledgement on."""
+        """Yield the methods of notifications, starting with the acknowledgement."""
         body = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
         response = await stack.enter_async_context(self._http.post(self._url, json=body, headers=fields))
@@ -75,7 +75,7 @@ async def started(stack: AsyncExitStack, *configs: Path, store: str) -> list[Rep
 
 
 async def test_clients_are_notified_again_when_a_slow_replica_has_reloaded(tmp_path: Path) -> None:
-    """The client's stream is at the fast one; without the second word it would keep the slow one's older list."""
+    """A client with a stream at the fast replica can get the old list of the slow replica, so it is notified twice."""
     fast_file, slow_file = tmp_path / "fast" / "config.yaml", tmp_path / "slow" / "config.yaml"
     for file in (fast_file, slow_file):
         file.parent.mkdir()

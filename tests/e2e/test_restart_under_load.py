@@ -1,4 +1,4 @@
-"""A daemon is restarted under load, on a socket that outlives it, and no call fails.
+"""A daemon with an inherited socket is restarted under load, and no call fails.
 
 The test lasts six seconds, at a rate that a small machine can sustain. MCP_GATEWAY_TEST_LOAD=500x30 makes five hundred
 calls per second for thirty seconds.
@@ -56,7 +56,7 @@ async def test_no_call_fails_and_sessions_continue(tmp_path: Path) -> None:
 
 
 async def in_the_middle(load: Load, *, calls: int) -> None:
-    """Wait until half of the calls are answered, and every legacy client has its session."""
+    """Wait until half of the calls have responses, and every legacy client has a session."""
     async with asyncio.timeout(60):
         while load.account.answered < calls / 2 or len(load.account.initialized) < LEGACY:
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A proxy cuts the connection in the middle of a call, and the client reconnects for the result."""
+"""A proxy closes the connection during a call, and the client reconnects to get the result."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,7 +14,7 @@ from tests.e2e.test_disconnects import STREAMS, opened
 
 
 class Proxy:
-    """Passes bytes on in both directions, until it is told to cut what is open."""
+    """Forwards bytes in both directions, and closes all connections on request."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host

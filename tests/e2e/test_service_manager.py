@@ -29,7 +29,7 @@ def config(tmp_path: Path) -> Path:
 
 
 class Manager:
-    """The other end."""
+    """The socket of the service manager."""
 
     def __init__(self, address: str) -> None:
         self.address: Final = address
@@ -38,7 +38,7 @@ class Manager:
         self._socket.settimeout(0)
 
     async def heard(self) -> dict[str, str]:
-        """The next message."""
+        """Return the next message."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             message = await asyncio.get_running_loop().sock_recv(self._socket, 4096)
         return dict(line.split("=", 1) for line in message.decode().splitlines())

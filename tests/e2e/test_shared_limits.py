@@ -1,4 +1,4 @@
-"""Two daemons enforce their limits together through Redis, as if they were one daemon."""
+"""Two daemons share their limits through Redis."""
 
 import asyncio
 import signal
@@ -47,7 +47,7 @@ class Replicas:
         self.urls: Final[list[str]] = []
 
     async def call(self, number: int, tool: str = "echo") -> Json:
-        """The result of a call at one of them."""
+        """Return the result of a call at one replica."""
         headers = {**HEADERS, "Accept": "application/json", "Mcp-Method": "tools/call", "Mcp-Name": tool}
         async with self.http.post(self.urls[number], json=call(tool), headers=headers) as response:
             return (await response.json())["result"]
@@ -101,11 +101,11 @@ async def test_rate_limit_is_shared_and_local_while_redis_is_unavailable(tmp_pat
         assert sum([await both.passes(number % 2) for number in range(6)]) == 2
         await both.redis.stop()
         counts = [sum([await both.passes(number) for _ in range(10)]) for number in range(2)]
-        assert sum(counts) == 2 * 8 - 8  # each counts by itself, and what it has let through before counts there
+        assert sum(counts) == 2 * 8 - 8  # each replica counts its own calls, including the earlier ones
         await both.redis.start()
         for number in range(2):
             await both.until(number, is_unavailable=False)
-        assert sum([await both.passes(number % 2) for number in range(20)]) == 8  # this one forgot what it had
+        assert sum([await both.passes(number % 2) for number in range(20)]) == 8  # the restarted store is empty
 
 
 async def test_permits_of_a_killed_daemon_are_released(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ async def test_permits_of_a_killed_daemon_are_released(tmp_path: Path) -> None:
 
 
 async def test_session_and_stream_limits_are_shared(tmp_path: Path) -> None:
-    """At the same time, since each waits until the lease of a killed daemon has run out."""
+    """Both limits are tested concurrently, because each test waits until the lease of a killed daemon expires."""
     limits = {"for-all": "2", "for-each": "{per_caller: 2}"}
     async with asyncio.TaskGroup() as tasks:
         for name, limit in limits.items():
@@ -157,7 +157,7 @@ async def _sessions_and_streams(folder: Path, limit: str) -> None:
         assert [each.status for each in opened] == [200, 200, 503, 503]
         assert opened[2].headers["Retry-After"]
         session = {**BOTH, "Mcp-Session-Id": opened[0].headers["Mcp-Session-Id"]}
-        for url in both.urls:  # one that both serve is one
+        for url in both.urls:  # a session that both serve counts once
             async with both.http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=session) as ping:
                 assert ping.status == 200
         async with both.http.delete(both.urls[1], headers=session) as ended:
@@ -169,7 +169,7 @@ async def _sessions_and_streams(folder: Path, limit: str) -> None:
         while (again := await listen(1)).status == 503:
             await asyncio.sleep(0.05)
         assert again.status == 200
-        both.daemons[1].signal(signal.SIGKILL)  # two streams of this one
+        both.daemons[1].signal(signal.SIGKILL)  # two streams of this replica
         while (again := await listen(0)).status == 503:
             await asyncio.sleep(0.2)
         assert again.status == 200
@@ -186,7 +186,7 @@ async def test_only_limited_calls_use_the_store_once(tmp_path: Path) -> None:
         before = await scripts()
         for _ in range(20):
             await both.passes(0)
-        assert 20 <= await scripts() - before <= 24  # the rest keeps this replica alive
+        assert 20 <= await scripts() - before <= 24  # the other ones keep the replica alive
         before = await scripts()
         for _ in range(20):
             await both.call(0, "wait")

@@ -1,4 +1,4 @@
-"""Sockets opened by another process, as with systemd: the daemon uses them, and leaves them open for its successor."""
+"""Socket activation: the daemon uses sockets of another process, and leaves them open for its successor."""
 
 import asyncio
 import signal
@@ -147,7 +147,7 @@ async def test_systemd_socket_activation_starts_the_daemon(config: Path) -> None
                 try:
                     answer = await post_call(client, f"http://127.0.0.1:{port}/mcp", "echo", text="x")
                 except aiohttp.ClientConnectorError:
-                    await asyncio.sleep(0.02)  # it does not listen yet
+                    await asyncio.sleep(0.02)  # it is not listening yet
                 else:
                     break
         assert text_of(answer) == "x"

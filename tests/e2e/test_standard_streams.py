@@ -1,4 +1,4 @@
-"""A stdio server as a client runs it: one process, two pipes, and only messages on them."""
+"""A daemon over stdio writes only messages to standard output, and ends with its input."""
 
 import asyncio
 import os
@@ -95,7 +95,7 @@ async def test_http_and_stdio_are_served_together(config: Path) -> None:
 
 
 async def written(path: Path) -> None:
-    """Wait until the file has its line."""
+    """Wait until the file has a complete line."""
     async with asyncio.timeout(15):
         while not (path.exists() and path.read_text().endswith("\n")):
             await asyncio.sleep(0.01)

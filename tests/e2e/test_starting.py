@@ -1,4 +1,4 @@
-"""Messages of a daemon that cannot start, and the addresses that it reports when it listens."""
+"""Errors at startup, and the reported addresses."""
 
 import asyncio
 import socket
@@ -60,10 +60,10 @@ async def test_connections_leave_descriptors_for_children_and_reloads(config: Pa
     few = ("/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
     async with serving(config, launcher=few) as daemon, aiohttp.ClientSession() as client, AsyncExitStack() as stack:
         url = await daemon.url()
-        assert text_of(await post_call(client, url, "echo", text="first")) == "first"  # its connection is kept
+        assert text_of(await post_call(client, url, "echo", text="first")) == "first"  # the connection stays open
         status = await (await client.get(url.replace("/mcp", "/-/status"))).json()
         port = int(url.removesuffix("/mcp").rpartition(":")[2])
-        for _ in range(status["limits"]["connections"]["limit"] + 20):  # more than it takes
+        for _ in range(status["limits"]["connections"]["limit"] + 20):  # more connections than allowed
             connection = stack.enter_context(socket.socket())
             connection.connect(("127.0.0.1", port))
         async with asyncio.timeout(20):

@@ -1,4 +1,4 @@
-"""State that a single daemon keeps in its state directory, and its errors when it cannot."""
+"""The state directory of a single daemon, and its errors."""
 
 import os
 import signal
@@ -32,7 +32,7 @@ def config(tmp_path: Path) -> Path:
 
 
 class Client:
-    """A client of 2025-11-25, which knows its session and no more."""
+    """A client of 2025-11-25 that only keeps its session id."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self.http: Final = http
@@ -115,7 +115,7 @@ async def test_uncreatable_state_directory_is_a_warning(config: Path, tmp_path: 
         warnings = [line for line in daemon.errors if "kept in memory" in line]
         assert len(warnings) == 1
         assert "Not a directory" in (await store_of(daemon, one.http))["problem"]
-    assert os.listdir(tmp_path) == ["config.yaml"]  # noqa: PTH208 - the names alone
+    assert os.listdir(tmp_path) == ["config.yaml"]  # noqa: PTH208 - only names
 
 
 async def test_state_dir_none_writes_nothing(config: Path, tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ async def test_state_dir_none_writes_nothing(config: Path, tmp_path: Path) -> No
     async with client() as one, serving(config, "--state-dir", "none", environment=home) as daemon:
         await one.initialize(await daemon.url())
         assert (await store_of(daemon, one.http))["problem"] is None
-        # A daemon of another test can have been killed.
+        # Leftovers of a killed daemon of another test are possible.
         lines = [orjson.loads(line) for line in daemon.errors if "of a killed daemon" not in line]
         assert not [line for line in lines if line["level"] != "info"]
-    assert os.listdir(tmp_path) == ["config.yaml"]  # noqa: PTH208 - the names alone
+    assert os.listdir(tmp_path) == ["config.yaml"]  # noqa: PTH208 - only names
 
 
 async def test_state_directory_of_systemd_is_used(config: Path, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_state_directory_of_systemd_is_used(config: Path, tmp_path: Path) 
 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system without a free byte."""
+    """A file system without free space."""
     mounted = tmp_path / "disk"
     mounted.mkdir()
     mounting = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mounted)]

@@ -1,4 +1,4 @@
-"""Stop signals of an init system: calls finish, a hanging call does not delay the exit, and the exit code is 0."""
+"""Shutdown by signals: calls finish, hanging calls do not delay the exit, and the exit code is 0."""
 
 import asyncio
 import os
@@ -93,7 +93,7 @@ async def test_children_end_before_the_daemon_exits(config: Path, tmp_path: Path
 
 
 async def running(client: aiohttp.ClientSession, url: str, *, calls: int) -> None:
-    """Wait until so many calls run."""
+    """Wait until this number of calls is running."""
     async with asyncio.timeout(10):
         while True:
             async with client.get(url.replace("/mcp", "/-/status")) as response:
@@ -101,7 +101,7 @@ async def running(client: aiohttp.ClientSession, url: str, *, calls: int) -> Non
                     return
 
 
-HANGING_UP = """
+SLOW_START = """
     plugins: [plugins]
     listen: {http: "127.0.0.1:0"}
     tools:
@@ -110,7 +110,7 @@ HANGING_UP = """
 
 
 def slow_to_start(tmp_path: Path) -> Path:
-    """A file whose plugin reports the start of its import, and finishes it when told to."""
+    """A file with a plugin that reports the start of its import, and waits until it is released."""
     plugins = tmp_path / "plugins"
     plugins.mkdir()
     (plugins / "slow_start.py").write_text(
@@ -120,11 +120,11 @@ def slow_to_start(tmp_path: Path) -> Path:
         "while not (here / 'release').exists(): time.sleep(0.01)\n"
         "def echo() -> str: return 'here'\n"
     )
-    (tmp_path / "config.yaml").write_text(dedent(HANGING_UP))
+    (tmp_path / "config.yaml").write_text(dedent(SLOW_START))
     return tmp_path / "config.yaml"
 
 
-LAST_WORDS = """
+HUP_DURING_EXIT = """
     import os, signal
 
     class HangUp:
@@ -138,11 +138,11 @@ LAST_WORDS = """
 
 @linux_only
 async def test_sighup_at_any_time_never_ends_the_daemon(config: Path) -> None:
-    """From the moment that the process minds signals at all, which is before its imports, to its very end."""
+    """The signal is sent repeatedly from before the imports until the exit."""
     async with serving(config, is_forked=False) as daemon, aiohttp.ClientSession() as client:
-        await minds_hang_ups(daemon.process.pid)
+        await wait_for_signal_handlers(daemon.process.pid)
         assert "pydantic" not in Path(f"/proc/{daemon.process.pid}/maps").read_text()
-        hanging_up = asyncio.create_task(hang_up_until_the_end(daemon))
+        hanging_up = asyncio.create_task(send_hup_until_exit(daemon))
         assert text_of(await post_call(client, await daemon.url(), "echo", text="here")) == "here"
         daemon.signal(signal.SIGTERM)
         assert await daemon.exit_code() == 0
@@ -151,8 +151,8 @@ async def test_sighup_at_any_time_never_ends_the_daemon(config: Path) -> None:
 
 @pytest.mark.parametrize(("argument", "code"), [("--no-such-flag", 2), ("missing.yaml", 2), ("--help", 0)])
 def test_sighup_during_exit_does_not_change_the_exit_code(tmp_path: Path, argument: str, code: int) -> None:
-    """Sent when the interpreter has given up its handlers, and clears its modules."""
-    (tmp_path / "sitecustomize.py").write_text(dedent(LAST_WORDS))
+    """The signal is sent while the interpreter clears its modules, after its signal handlers are gone."""
+    (tmp_path / "sitecustomize.py").write_text(dedent(HUP_DURING_EXIT))
     argv = [sys.executable, "-m", "gateway", "serve", argument]
     path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
     run = subprocess.run(argv, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path, capture_output=True, check=False)
@@ -163,7 +163,7 @@ def test_sighup_during_exit_does_not_change_the_exit_code(tmp_path: Path, argume
 async def test_sighup_during_the_start_reloads_afterwards(tmp_path: Path) -> None:
     async with serving(slow_to_start(tmp_path)) as daemon, aiohttp.ClientSession() as client:
         await written(tmp_path / "begun")
-        (tmp_path / "config.yaml").write_text(dedent(HANGING_UP) + "  later: {description: New., content: later}\n")
+        (tmp_path / "config.yaml").write_text(dedent(SLOW_START) + "  later: {description: New., content: later}\n")
         daemon.signal(signal.SIGHUP)
         (tmp_path / "release").touch()
         url = await daemon.url()
@@ -174,7 +174,7 @@ async def test_sighup_during_the_start_reloads_afterwards(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signal_during_the_start_ends_the_daemon_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    """Although a plugin's import hangs."""
+    """The import of a plugin hangs."""
     async with serving(slow_to_start(tmp_path)) as daemon:
         await written(tmp_path / "begun")
         daemon.signal(number)
@@ -185,14 +185,14 @@ async def test_signal_during_the_start_ends_the_daemon_cleanly(tmp_path: Path, n
 @linux_only
 async def test_signal_before_loading_ends_the_daemon_cleanly(config: Path) -> None:
     async with serving(config, is_forked=False) as daemon:
-        await minds_hang_ups(daemon.process.pid)
+        await wait_for_signal_handlers(daemon.process.pid)
         daemon.signal(signal.SIGTERM)
         assert await daemon.exit_code() == 0
     assert not any("Traceback" in line or '"listening"' in line for line in daemon.errors)
 
 
-async def minds_hang_ups(pid: int) -> None:
-    """Wait until the process has a handler for them (proc_pid_status(5), `SigCgt`)."""
+async def wait_for_signal_handlers(pid: int) -> None:
+    """Wait until the process handles signals (`SigCgt` in proc_pid_status(5))."""
     async with asyncio.timeout(20):
         while not any(
             line.startswith("SigCgt:") and int(line.split()[1], 16) >> (signal.SIGTERM - 1) & 1
@@ -201,7 +201,7 @@ async def minds_hang_ups(pid: int) -> None:
             await asyncio.sleep(0)
 
 
-async def hang_up_until_the_end(daemon: Daemon) -> None:
+async def send_hup_until_exit(daemon: Daemon) -> None:
     while daemon.process.returncode is None:
         with suppress(ProcessLookupError):
             daemon.signal(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""Redis is slow, full, or refuses the login: clients of both eras continue, and earlier results stay valid."""
+"""Redis is slow, full or rejects the login. Clients of both eras continue, and no acknowledged data is lost."""
 
 import asyncio
 import shutil
@@ -130,7 +130,7 @@ async def test_store_errors_fail_no_call_and_lose_no_acknowledged_data(
             await each.until_back()
         again = await b.until(task, "completed")
         assert again["result"] == done["result"]
-        while (await a.legacy(during, "ping")).status != 404:  # its end was acknowledged
+        while (await a.legacy(during, "ping")).status != 404:  # the deletion was acknowledged
             await asyncio.sleep(0.05)
         assert (await b.legacy(before, "ping")).status == 200
         assert (await b.until(await a.start("fixed"), "completed"))["result"] == done["result"]
@@ -154,7 +154,7 @@ async def test_replicas_with_a_wrong_password_join_after_its_correction(tmp_path
 
 @asynccontextmanager
 async def delayed(port: int, seconds: float) -> AsyncIterator[int]:
-    """A proxy that keeps what each side says back for a while; yields its port."""
+    """Run a proxy that delays data in both directions, and yield its port."""
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -187,7 +187,7 @@ async def test_slow_store_is_not_unavailable(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(SECONDS),
         redis_server(tmp_path / "redis") as store,
-        delayed(store.port, 0.1) as port,  # 200 ms there and back
+        delayed(store.port, 0.1) as port,  # 200 ms per round trip
         clients(tmp_path, f"redis://127.0.0.1:{port}") as (a, b),
     ):
         session = await a.initialize()

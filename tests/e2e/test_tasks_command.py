@@ -14,7 +14,7 @@ SECONDS: Final = 30
 
 
 async def typed(*words: str) -> tuple[int, str, str]:
-    """The exit code of a command, and what it printed."""
+    """Run a command, and return its exit code and output."""
     process = await asyncio.create_subprocess_exec(
         FORKED, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

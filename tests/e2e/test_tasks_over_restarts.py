@@ -1,4 +1,4 @@
-"""Tasks whose process is killed or stopped, with real processes and a real disk."""
+"""Tasks survive killed and stopped daemons."""
 
 import asyncio
 import shutil
@@ -27,7 +27,7 @@ _IDS: Final = count(1)
 
 @dataclass(kw_only=True)
 class Served:
-    """A daemon that keeps its state, and a client of it."""
+    """A daemon with a state directory, and a client."""
 
     daemon: Daemon
     url: str
@@ -89,7 +89,7 @@ async def _has(file: Path) -> None:
 
 
 def _steady(task: JsonObject) -> JsonObject:
-    """A task without what depends on its age."""
+    """Return a task without members that depend on its age."""
     return {name: value for name, value in task.items() if name != "pollIntervalMs"}
 
 
@@ -98,7 +98,7 @@ def _text(task: JsonObject) -> str:
 
 
 Row = Callable[[Served, Path], AsyncGenerator[None, Served]]
-"""What becomes of one task: each `yield` is a crash, and brings the daemon that comes after it."""
+"""The steps for one task. At each `yield`, the daemon is killed, and its successor is returned."""
 
 
 async def finished_tasks_are_readable(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
@@ -135,7 +135,7 @@ async def a_running_task_has_failed(served: Served, folder: Path) -> AsyncGenera
         assert began.read_text().split() == ["begun"]
 
 
-async def a_running_task_is_begun_again(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
+async def a_running_task_is_restarted(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
     began, go = folder / "began", folder / "go"
     task_id = await served.start("again", began=str(began), go=str(go))
     await _has(began)
@@ -147,7 +147,7 @@ async def a_running_task_is_begun_again(served: Served, folder: Path) -> AsyncGe
     yield
 
 
-async def a_running_task_is_begun_again_no_more_often_than_the_file_says(
+async def a_running_task_is_restarted_at_most_as_configured(
     served: Served, folder: Path
 ) -> AsyncGenerator[None, Served]:
     began = folder / "began"
@@ -163,9 +163,7 @@ async def a_running_task_is_begun_again_no_more_often_than_the_file_says(
     yield
 
 
-async def a_task_that_waits_for_input_is_answered_afterwards(
-    served: Served, folder: Path
-) -> AsyncGenerator[None, Served]:
+async def a_waiting_task_can_be_answered(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
     both, each = await served.start("asks_both"), await served.start("asks")
     await served.until(both, "input_required")
     await served.update(both, one="1")
@@ -184,7 +182,7 @@ async def a_task_that_waits_for_input_is_answered_afterwards(
     yield
 
 
-async def a_task_whose_time_is_over_meanwhile_is_unknown(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
+async def an_expired_task_is_unknown(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
     task_id = await served.start("short", file=str(folder / "never"))
     while True:
         served = yield
@@ -198,10 +196,10 @@ ROWS: Final[tuple[Row, ...]] = (
     finished_tasks_are_readable,
     an_overflowing_result_is_readable,
     a_running_task_has_failed,
-    a_running_task_is_begun_again,
-    a_running_task_is_begun_again_no_more_often_than_the_file_says,
-    a_task_that_waits_for_input_is_answered_afterwards,
-    a_task_whose_time_is_over_meanwhile_is_unknown,
+    a_running_task_is_restarted,
+    a_running_task_is_restarted_at_most_as_configured,
+    a_waiting_task_can_be_answered,
+    an_expired_task_is_unknown,
 )
 
 

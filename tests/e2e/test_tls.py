@@ -1,4 +1,4 @@
-"""HTTPS: certificates by host name, client certificates, and renewal of a certificate while calls continue."""
+"""HTTPS: certificates by host name, client certificates, and renewal during calls."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ tools:
 
 
 class Site:
-    """The files, and who signs them."""
+    """The certificate files and their authority."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority()
@@ -33,7 +33,7 @@ class Site:
         self.authority.issue(self.cert, self.key, name=name)
 
     async def name_shown(self, port: int, *, server_name: str = "localhost") -> str:
-        """The name in the certificate that a new connection gets."""
+        """Return the name in the certificate of a new connection."""
         reader, writer = await connect(port, self.authority.trusting(), server_name=server_name)
         certificate = writer.get_extra_info("peercert")
         writer.close()
@@ -78,7 +78,7 @@ async def test_plain_http_and_old_tls_are_rejected(site: Site) -> None:
             await connect(port, old)
         weak = site.authority.trusting()
         weak.maximum_version = ssl.TLSVersion.TLSv1_2
-        weak.set_ciphers("AES128-SHA")  # no forward secrecy
+        weak.set_ciphers("AES128-SHA")  # without forward secrecy
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await connect(port, weak)
         assert await site.name_shown(port) == "first"
@@ -93,7 +93,7 @@ async def test_renewed_certificate_is_used_for_new_connections(site: Site) -> No
         site.issue("second")
         await daemon.event("reloaded")
         assert await site.name_shown(port) == "second"
-        assert await site.name_shown(port, server_name="127.0.0.1") == "second"  # which names no server
+        assert await site.name_shown(port, server_name="127.0.0.1") == "second"  # without a server name
         assert text_of(await post_call(client, url, "echo", text="on")) == "on"
         kept[1].write(b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with asyncio.timeout(10):

@@ -22,7 +22,7 @@ HEADERS = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name
 
 
 def small_buffer(address: AddrInfoType) -> socket.socket:
-    """Make a socket that takes little of what is not read: else Linux takes up to tcp_rmem's third, often 32 MiB."""
+    """Create a socket with a small receive buffer. By default, Linux buffers up to 32 MiB (tcp_rmem)."""
     made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     return made
@@ -34,10 +34,10 @@ async def test_dropped_response_is_logged_and_counted(tmp_path: Path) -> None:
     connector = aiohttp.TCPConnector(socket_factory=small_buffer)
     async with serving(config) as daemon, aiohttp.ClientSession(connector=connector) as client, asyncio.timeout(60):
         url = await daemon.url()
-        written = await client.post(url, json=call("large"), headers=HEADERS)  # its body is not read
+        written = await client.post(url, json=call("large"), headers=HEADERS)  # the body is not read
         assert written.status == 200
         others = [asyncio.create_task(client.post(url, json=call("large"), headers=HEADERS)) for _ in range(2)]
-        [refused], _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)  # the other one waits
+        [refused], _ = await asyncio.wait(others, return_when=asyncio.FIRST_COMPLETED)  # the other response waits
         assert refused.result().status == 503
         async with client.get(url.replace("/mcp", "/metrics")) as response:
             assert 'mcp_gateway_limit_refusals_total{limit="unread"} 1.0' in await response.text()

@@ -1,4 +1,4 @@
-"""A daemon that cannot watch its files reports it, and watches them again as soon as it can."""
+"""A daemon that cannot watch its files reports the problem, and retries."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ tools:
 
 
 def bound_by_modes() -> Sequence[str]:
-    """A launcher under which root can read only files whose mode allows it (capabilities(7))."""
+    """Return a launcher that removes root's capability to read all files (capabilities(7))."""
     if os.geteuid() != 0:
         return ()
     return (need("setpriv"), "--bounding-set", "-dac_override,-dac_read_search", "--")

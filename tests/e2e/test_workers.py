@@ -1,4 +1,4 @@
-"""Several workers serve one address like a single process: after crashes, reloads, replacement and shutdown."""
+"""Workers share one address: crashes, reloads, replacement and shutdown."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ def config(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def workers(config: Path, tmp_path: Path, *, state: str = "state") -> AsyncIterator[tuple[Daemon, str]]:
-    """A daemon with workers that are ready, and its URL."""
+    """Run a daemon with workers, wait until they are ready, and yield its URL."""
     async with redis_server(tmp_path / "redis") as store:
         environment = {"MCP_GATEWAY_STORE": store.url}
         flags = ("--workers", "2", "--state-dir", state if state == "none" else str(tmp_path / state))
@@ -75,7 +75,7 @@ def pids(found: Json) -> set[int]:
 
 
 def fresh() -> aiohttp.ClientSession:
-    """A client that connects for each request, so that all workers are asked."""
+    """A client that opens a connection for each request, so that it reaches all workers."""
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True))
 
 
@@ -147,7 +147,7 @@ async def test_workers_are_replaced_under_load_without_errors(
         load = Load(url=url, http=http)
         running = asyncio.create_task(load.run(rate=20, seconds=8, clients=8, legacy=4))
         daemon.signal(signal.SIGUSR2)
-        if times > 1:  # while the first is being acted on: some workers are of before the second one
+        if times > 1:  # during the first replacement, so that some workers are older than the second request
             await said(daemon, "replacing workers")
             daemon.signal(signal.SIGUSR2)
         calls = 0
@@ -167,7 +167,7 @@ async def test_workers_are_replaced_under_load_without_errors(
 async def test_stop_during_a_replacement_starts_no_worker(config: Path, tmp_path: Path) -> None:
     async with workers(config, tmp_path) as (daemon, _):
         daemon.signal(signal.SIGUSR2)
-        assert "worker" in await said(daemon, "stopping")  # the first one, whose successor serves
+        assert "worker" in await said(daemon, "stopping")  # the first worker, which was replaced
         daemon.signal(signal.SIGTERM)
         assert await daemon.exit_code(within=SECONDS) == 0
     assert "supervisor failed" not in "".join(daemon.errors)
@@ -217,7 +217,7 @@ async def test_workers_share_an_inherited_socket(config: Path, tmp_path: Path) -
             environment = {"MCP_GATEWAY_STORE": store.url, "MCP_GATEWAY_SECRET_KEY": KEY}
             flags = ("--workers", "2", "--state-dir", "none")
             for text in ("first", "second"):
-                early = asyncio.create_task(post_call(http, url, "echo", text=text))  # waits in the socket
+                early = asyncio.create_task(post_call(http, url, "echo", text=text))  # waits in the queue of the socket
                 async with serving(
                     config, *flags, sockets=[listening], environment=environment, is_forked=False
                 ) as daemon:
@@ -244,7 +244,7 @@ async def test_workers_support_tls_and_the_admin_listener(config: Path, tmp_path
             assert len(processes) == 2
             os.kill(min(processes), signal.SIGKILL)
             for _ in range(10):
-                with suppress(aiohttp.ClientConnectionError):  # one that the killed one had accepted
+                with suppress(aiohttp.ClientConnectionError):  # the connection was accepted by the killed worker
                     assert text_of(await post_call(http, url, "echo", text="x")) == "x"
             await until(operator, own, lambda now: len(pids(now)) == 2 and min(processes) not in pids(now))
             async with http.get(url.replace("/mcp", "/-/status")) as hidden:
@@ -326,7 +326,7 @@ def test_status_combines_workers_and_names_unresponsive_ones() -> None:
 
 
 def _sorted(lines: list[str]) -> list[str]:
-    """The lines with their labels in the order of the alphabet."""
+    """Return the lines with sorted labels."""
     return [
         f"{name}{{{','.join(sorted(labels.split(',')))}}}{value}"
         for line in lines

@@ -1,4 +1,4 @@
-"""Shared fixtures."""
+"""Fixtures for tests of executors."""
 
 import tempfile
 from collections.abc import AsyncIterator

@@ -187,7 +187,7 @@ def make_invocation(
     headers: Mapping[str, str] = MappingProxyType({}),
     subject: Subject = LOCAL,
 ) -> RecordedInvocation:
-    """A call with a deadline in `timeout` seconds that has `waited` before. Needs a running loop."""
+    """Return a call with a deadline in `timeout` seconds that has waited for `waited` seconds. Needs a running loop."""
     return RecordedInvocation(
         arguments=arguments,
         context=context or RecordingContext(),
@@ -218,11 +218,11 @@ def make_scope(
     names: Sequence[str] = (),
     folder: Path = Path("/"),
 ) -> Scope:
-    """A place with these inputs. All except `optional` are always given."""
+    """Return a scope with these inputs. All except `optional` are required."""
     inputs = Inputs(schemas=schemas, always_given=frozenset(schemas) - frozenset(optional), is_open=is_open)
     return Scope(inputs=inputs, problems=Problems(OneFile(folder)), names=frozenset(names))
 
 
 def messages_of(scope: Scope) -> list[str]:
-    """The problems so far, as `path: message`."""
+    """Return all problems as `path: message`."""
     return [str(problem) for problem in scope.problems]

@@ -36,7 +36,7 @@ class Tool:
             redactor=Redactor(secrets),
             max_output=max_output,
         )
-        # As root, a writable sandbox is a warning. Anything else is a mistake in the test.
+        # As root, a writable sandbox is a warning. Other problems are mistakes in the test.
         assert [message for message in messages_of(scope) if "set-user-ID" not in message] == []
         return executor
 
@@ -44,7 +44,7 @@ class Tool:
         return await self.compiled(config).execute(make_invocation(arguments))
 
     def problems(self, config: JsonObject) -> list[str]:
-        """The problems of a backend at load."""
+        """Return the problems of a backend at load."""
         scope = make_scope(SCHEMAS, optional=list(SCHEMAS), folder=self.folder)
         compile_shell(
             Shell.model_validate(config), scope=scope.at("shell"), services=self._services, redactor=Redactor()

@@ -1,4 +1,4 @@
-"""A caller's value is one argument. Checked with a real child."""
+"""Each value of a caller becomes exactly one argument, also as seen by a child process."""
 
 import json
 import subprocess
@@ -347,7 +347,7 @@ ITEMS: dict[str, ArgvItem] = {
 
 
 def stated(kind: str, variables: JsonObject) -> list[tuple[str, bool]]:
-    """A second implementation of the rules: the arguments of an item, and whether the caller provided them."""
+    """Return the arguments of an item and whether the caller provided them, as a second implementation of the rules."""
     a, b, n = (variables.get(name) for name in ("a", "b", "n"))
     texts = [(text, True) for text in variables.get("items", [])]
     rows: dict[str, list[tuple[str, bool]]] = {

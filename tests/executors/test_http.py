@@ -697,7 +697,7 @@ async def test_mistakes_of_a_connection_are_reported_at_the_connection(services:
 
 
 def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - counts, nothing else
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - only counts entries
 
 
 @pytest.mark.build
@@ -722,7 +722,7 @@ async def test_thousand_calls_leak_nothing(server: Server) -> None:
             try:
                 await executor.execute(make_invocation())
             except ExecutionError as error:
-                assert "timed out after" in str(error)  # noqa: PT017 - the hanging ones
+                assert "timed out after" in str(error)  # noqa: PT017 - only for hanging servers
 
         for _ in range(10):
             await asyncio.gather(*(one(executor) for executor in executors for _ in range(10)))

@@ -8,12 +8,12 @@ from gateway.net.request import Header, Request
 from gateway.net.sender import redirected
 
 BOUND = Header(name="Authorization", value="secret", is_bound=True)
-FREE = Header(name="Accept", value="text/html", is_bound=False)
+UNBOUND = Header(name="Accept", value="text/html", is_bound=False)
 TYPE = Header(name="Content-Type", value="text/plain", is_bound=False)
 
 
 def request(method: str = "GET", url: str = "https://h/a/b", *, body: bytes | None = None) -> Request:
-    return Request(method=method, url=URL(url, encoded=True), headers=(BOUND, FREE, TYPE), body=body)
+    return Request(method=method, url=URL(url, encoded=True), headers=(BOUND, UNBOUND, TYPE), body=body)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_redirected_method_changes_as_in_browsers(status: int, method: str, then
 
 @pytest.mark.parametrize("location", ["https://other/", "https://h:8443/", "https://sub.h/"])
 def test_another_origin_gets_no_bound_header(location: str) -> None:
-    assert redirected(request(), status=302, location=location).headers == (FREE, TYPE)
+    assert redirected(request(), status=302, location=location).headers == (UNBOUND, TYPE)
     assert BOUND in redirected(request(), status=302, location="https://H:443/x").headers
 
 

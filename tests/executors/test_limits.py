@@ -111,7 +111,7 @@ async def test_missing_program_is_named(tool: Tool, tmp_path: Path) -> None:
 
 
 async def test_failing_program_is_not_mistaken_for_the_limiter(tool: Tool) -> None:
-    """Its own message is a normal failure, with all output."""
+    """A failing command is a normal failure with all output."""
     script = "echo out; echo 'prlimit: failed to execute it: No such file or directory' >&2; exit 127"
     assert "stdout:\nout" in failure_of(await tool({"script": script, "limits": ALL}))
 

@@ -61,7 +61,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Run[Any]]:
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A text in the environment of all processes of a test. None of them must survive the test."""
+    """A text in the environment of all processes of a test, which must not outlive the test."""
     mark = uuid4().hex
     yield mark
     left = alive(mark)
@@ -144,7 +144,7 @@ def test_children_of_another_instance_are_not_orphans(run: Run[int]) -> None:
         async with Processes() as processes, Processes() as other:
             running = asyncio.create_task(call(processes, shell("sleep 0.5; exit 7")))
             while not running.done():
-                assert await call(other, shell("true")) == 0  # looks for orphans at its end
+                assert await call(other, shell("true")) == 0  # searches orphans at its end
             return await running
 
     assert run(work()) == 7
@@ -165,7 +165,7 @@ def test_child_that_is_being_started_is_not_an_orphan(monkeypatch: pytest.Monkey
         assert child.pid not in orphans
 
 
-# Starts a session. Then the main thread ends, which removes the arguments and the environment, but the process goes on.
+# Starts a session. When the main thread ends, arguments and environment are gone, but the process continues.
 WITHOUT_MAIN_THREAD = (
     "import ctypes, os, threading, time\nos.setsid()\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
     "print('ready', flush=True)\nctypes.CDLL(None).pthread_exit(None)"
@@ -548,7 +548,7 @@ def test_chain_of_exiting_processes_leaves_no_zombies(run: Run[None], inherited:
 
 @linux_only
 def test_exit_status_of_other_children_is_not_taken(run: Run[None], mark: str) -> None:
-    """Children of threads, of the daemon's session, and children that are waited for at once."""
+    """These are children of threads, of the daemon's session, and children with a waiting parent."""
     environment = {**os.environ, "MARK": mark}
 
     def start(code: int, *, in_session: bool) -> subprocess.Popen[bytes]:
@@ -572,7 +572,7 @@ def test_exit_status_of_other_children_is_not_taken(run: Run[None], mark: str) -
         subprocess.Popen(["cat"], env={}, start_new_session=True, stdin=subprocess.PIPE) as living,
     ):
         run(work())
-        living.communicate()  # ends it
+        living.communicate()  # exits
         assert (in_session.wait(), earlier.wait(), living.wait()) == (7, 8, 0)
 
 
@@ -811,7 +811,7 @@ def test_leftover_processes_are_ended_by_the_next_daemon(mark: str) -> None:
     with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL) as killed:
         wait_until(lambda: len(alive(mark)) >= 5)
         killed.kill()
-    # Another daemon on this machine can end them first.
+    # Another daemon on the machine can end them first.
     finished = program(DAEMON, "")
     assert finished.returncode == 0, finished.stderr
     wait_until(lambda: not alive(mark))
@@ -824,10 +824,10 @@ def test_only_certain_leftovers_are_ended_at_start(mark: str) -> None:
     with subprocess.Popen(["true"]) as ended:
         pass
     spared = [
-        f"{namespace}.{own}.{started}.0123456789abcdef-1",  # this process's
-        f"{namespace}.{ended.pid}.1.0123456789abcdef",  # a plugin's
+        f"{namespace}.{own}.{started}.0123456789abcdef-1",  # of this process
+        f"{namespace}.{ended.pid}.1.0123456789abcdef",  # of a plugin
         f"{int(namespace) + 1}.{ended.pid}.1.0123456789abcdef-1",  # of another namespace
-        f"{namespace}.{ended.pid}.0.0123456789abcdef-1",  # of a daemon that could not read its start time
+        f"{namespace}.{ended.pid}.0.0123456789abcdef-1",  # of a daemon with an unknown start time
         "my own",
     ]
     left_over = [f"{namespace}.{ended.pid}.1.0123456789abcdef-1", f"{namespace}.{own}.1.0123456789abcdef-1"]

@@ -52,7 +52,7 @@ from tests.executors.recording import (
 
 @pytest.fixture
 async def threads() -> AsyncIterator[DaemonThreadPool]:
-    others = set(threading.enumerate())  # such as those of a gateway of other tests
+    others = set(threading.enumerate())  # for example of a gateway of another test
     async with DaemonThreadPool(4) as threads:
         yield threads
         async with asyncio.timeout(15):

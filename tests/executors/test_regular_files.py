@@ -135,7 +135,7 @@ def test_descriptors_are_closed(tmp_path: Path) -> None:
     for _ in range(50):
         beneath(str(tmp_path), "a")
         for path in ("fifo", "absent", "a/b"):
-            with pytest.raises(OSError):  # noqa: PT011 - which one is another test's matter
+            with pytest.raises(OSError):  # noqa: PT011 - tested elsewhere
                 beneath(str(tmp_path), path)
     assert open_descriptors() == before
 

@@ -17,12 +17,12 @@ from tests.ports import free_port
 from tests.programs import skip_or_fail
 
 NO_STATE: Final = {"MCP_GATEWAY_STATE_DIR": "none"}
-"""Nothing is written into the home of who runs the tests."""
+"""Prevents daemons from writing to the user's home."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One client, speaking one era over one binding."""
+    """A version of the client with a binding and a revision."""
 
     line: int
     binding: str
@@ -69,7 +69,7 @@ def inspector() -> NodePackage:
 
 
 async def walk(clients: OfficialClients, cell: Cell, config: Path, plan: Plan) -> dict[str, Any]:
-    """Serve `config`, let the client use all of it, and return what it saw."""
+    """Serve `config`, let the client use all definitions, and return the results."""
     asked = {
         "arguments": plan.arguments,
         "uris": list(plan.uris),
@@ -79,20 +79,23 @@ async def walk(clients: OfficialClients, cell: Cell, config: Path, plan: Plan) -
 
 
 Front = Callable[[str], AbstractAsyncContextManager[str]]
-"""Starts a proxy in front of a daemon, and returns the URL that leads through it."""
+"""Starts a proxy in front of a daemon, and yields its URL."""
 
 
 async def talk(
     clients: OfficialClients, cell: Cell, config: Path, *, edit: dict[str, str], front: Front | None = None
 ) -> dict[str, Any]:
-    """Serve `config`, let the client answer what it is asked and edit the file, and return what it saw."""
+    """Serve `config`, let the client respond to requests and edit the file, and return what the client received."""
     return await _drive(clients, cell, config, "talk", {"edit": edit}, front)
 
 
 async def outlast(
     clients: OfficialClients, cell: Cell, config: Path, *, edit: dict[str, str], front: Front, folder: Path
 ) -> dict[str, Any]:
-    """Serve `config`, let the client call, wait for a file `gone_and_back` after it has made `go`, and go on."""
+    """Serve `config`, and let the client continue after an outage.
+
+    The client creates the file `go` when it is ready, and waits for the file `gone_and_back`.
+    """
     files = {name: str(folder / name) for name in ("go", "gone_and_back")}
     return await _drive(clients, cell, config, "talk", {"edit": edit, "outlast": files}, front)
 
@@ -105,7 +108,7 @@ async def _drive(
     plan: dict[str, Any],
     front: Front | None = None,
 ) -> dict[str, Any]:
-    """With stdio HTTP is served beside it, since the demo has a tool that asks for the daemon's status there."""
+    """Run a driver, and return its outcome. A stdio daemon also serves HTTP, because the demo requests its status."""
     address = f"127.0.0.1:{free_port()}"
     environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "MCP_GATEWAY_HTTP": address} | NO_STATE
     path = {"http": "/mcp", "sse": "/sse"}.get(cell.binding)
@@ -144,7 +147,7 @@ async def _served(config: Path, environ: dict[str, str], address: str) -> AsyncI
     assert server.stderr is not None
     errors = asyncio.create_task(server.stderr.read())
     try:
-        await _answering(address, server)
+        await _wait_until_listening(address, server)
         yield
     finally:
         if server.returncode is None:
@@ -155,7 +158,7 @@ async def _served(config: Path, environ: dict[str, str], address: str) -> AsyncI
     assert code == 0, text
 
 
-async def _answering(address: str, server: asyncio.subprocess.Process) -> None:
+async def _wait_until_listening(address: str, server: asyncio.subprocess.Process) -> None:
     host, _, port = address.rpartition(":")
     async with asyncio.timeout(SECONDS):
         while server.returncode is None:

@@ -1,4 +1,4 @@
-"""A real nginx in front of a real daemon: deploy/nginx/mcp-gateway.conf, on a free port, in a temporary directory."""
+"""Runs nginx with deploy/nginx/mcp-gateway.conf in front of a daemon, on a free port, in a temporary directory."""
 
 import asyncio
 import os
@@ -37,12 +37,12 @@ http {{
 
 @dataclass(kw_only=True)
 class Nginx:
-    """One that runs, or has been stopped."""
+    """A running or stopped nginx."""
 
     folder: Path
     port: int
     url: str
-    """The daemon's, as clients see it; without a slash at its end."""
+    """The URL of the daemon as clients see it, without a trailing slash."""
     address: str = "127.0.0.1"
     launcher: Sequence[str] = ()
     process: asyncio.subprocess.Process | None = None
@@ -68,7 +68,7 @@ class Nginx:
                 assert self.process.returncode is None, (self.folder / "errors").read_text()
 
     async def stop(self) -> None:
-        """As hard as a machine that loses its power."""
+        """Kill nginx, as a power failure would."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
@@ -96,9 +96,9 @@ async def nginx(
     address: str = "127.0.0.1",
     launcher: Sequence[str] = (),
 ) -> AsyncIterator[Nginx]:
-    """The shipped file before that daemon, and a `second` one; `changes` are lines to write otherwise.
+    """Run nginx with the shipped file in front of one or two daemons. `changes` replaces lines of the file.
 
-    `launcher` is a program that starts nginx, on another host perhaps, whose address is given then.
+    `launcher` is the start of the command of nginx, for example to run it on another host with this `address`.
     """
     port = port or free_port()
     text = SHIPPED.read_text()
@@ -134,7 +134,7 @@ async def nginx(
 
 
 def _marked(text: str, mark: str) -> str:
-    """Follow the file's own instructions: remove the marks, and delete the line before each."""
+    """Follow the instructions in the file: remove the marks, and delete the line before each group."""
     marked = rf"[ \t]*#{mark}# ([^\n]*)\n"
     text, count = re.subn(rf"\n[^\n#]*\n{marked}", r"\n        \1\n", text)
     assert count

@@ -1,4 +1,4 @@
-"""The official clients of both lines, each in a separate environment: processes that carry out plans."""
+"""Both versions of the official client, each in a separate environment."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ SECONDS: Final = 60
 
 
 def interpreter(line: int) -> str:
-    """The Python that has the official client of this line."""
+    """Return the Python with this version of the official client."""
     return need_named_by(
         f"MCP_GATEWAY_TEST_CLIENT_{line}", what=f"a Python with tests/interop/client-{line}x.txt installed"
     )
@@ -26,13 +26,13 @@ def interpreter(line: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """A process of a driver, and the file of what it says on standard error."""
+    """The process of a driver, and the file with its standard error."""
 
     popen: "subprocess.Popen[str]"
     errors: IO[bytes]
 
     def ask(self, plan: dict[str, Any]) -> str:
-        """Hand it a plan; return its answer, which is empty if it has ended."""
+        """Send a plan, and return the response, which is empty if the process has exited."""
         assert self.popen.stdin is not None
         assert self.popen.stdout is not None
         self.popen.stdin.write(json.dumps(plan) + "\n")
@@ -51,12 +51,12 @@ class Process:
 
 @dataclass(kw_only=True)
 class OfficialClients:
-    """The drivers in use: each process carries out one plan after the other, until one fails."""
+    """The running drivers. A driver runs several plans, until one fails."""
 
     _processes: dict[str, Process] = field(default_factory=dict)
 
     async def carry_out(self, line: int, driver: str, plan: dict[str, Any]) -> Any:
-        """Let a driver of this line carry out a plan, and return what it reports."""
+        """Run a plan with a driver of this version, and return its outcome."""
         name = f"{driver}_{line}x.py"
         process = self._processes.pop(name, None) or _started(interpreter(line), name)
         variables = {CERTIFICATES: os.environ[CERTIFICATES]} if CERTIFICATES in os.environ else {}

@@ -1,4 +1,4 @@
-"""A client of the bare protocol in both eras. It tries each step at most twice, and counts the outcomes."""
+"""A client without a library, in both eras. It tries each step at most twice, and counts the outcomes."""
 
 import asyncio
 import uuid
@@ -15,7 +15,7 @@ from tests.interop.drivers.endure import PAUSE_SECONDS
 
 SECONDS: Final = 20
 TASK_SECONDS: Final = 60
-"""A lease, and the work; twice, should the next replica die, too."""
+"""The time for a lease and the work, twice, because the next replica can fail too."""
 ROUND_SECONDS: Final = 150
 STOPPED: Final = "the server stopped before the task finished"
 BOTH: Final = {"Accept": "application/json, text/event-stream"}
@@ -26,7 +26,7 @@ TASKS: Final[dict[str, Json]] = {
 
 
 class RawClient:
-    """A session, and requests of the modern era beside it."""
+    """A client with a session, which also sends modern requests."""
 
     def __init__(self, url: str, http: aiohttp.ClientSession, *, name: str) -> None:
         self.name: Final = name
@@ -48,11 +48,11 @@ class RawClient:
                 await asyncio.sleep(0.05)
 
     def stop(self) -> None:
-        """End after this round."""
+        """Stop after the current round."""
         self._is_over = True
 
     async def go_on(self) -> None:
-        """Do rounds until told to stop, and tasks beside them."""
+        """Run rounds and concurrent tasks until stopped."""
         await self._open()
         tasks = asyncio.create_task(self._work())
         while not self._is_over:
@@ -95,7 +95,7 @@ class RawClient:
         assert (await self._ask("tools/call", name="here", arguments={}))["content"]
 
     async def _question(self) -> None:
-        """A question on the call's stream, whose answer is another request."""
+        """Receive a question on the stream of a call, and send the answer in another request."""
         async with self._http.post(self._url, json=self._call("named"), headers=self._session) as response:
             async for line in response.content:
                 if not line.startswith(b"data: {"):
@@ -110,7 +110,7 @@ class RawClient:
         raise AssertionError("the stream ended without the answer")
 
     async def _resumption(self) -> None:
-        """A call whose connection is lost. Its stream continues at another replica after the last event."""
+        """Lose the connection of a call, and resume its stream at another replica."""
         key = uuid.uuid4().hex
         call = self._call("wait", key=key, token="t")
         async with self._http.post(self._url, json=call, headers=self._session) as response:
@@ -134,7 +134,7 @@ class RawClient:
         assert task["status"] == "completed", task
 
     async def _task_without_restart(self) -> None:
-        """A task that ends with its replica, and then reports the reason."""
+        """Start a task that cannot be restarted. If its replica fails, it reports the reason."""
         task = await self._ended("work_once")
         if task["status"] != "completed":
             assert (task["status"], task["statusMessage"]) == ("failed", STOPPED), task
@@ -146,7 +146,7 @@ class RawClient:
         while True:
             try:
                 task = await self._ask("tasks/get", taskId=made["taskId"])
-            except (aiohttp.ClientError, TimeoutError):  # it is polled again
+            except (aiohttp.ClientError, TimeoutError):  # polled again
                 self.counts["polls repeated"] += 1
                 continue
             if task["status"] != "working":

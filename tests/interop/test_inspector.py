@@ -19,7 +19,7 @@ CONFIG: Final = HERE.parents[1] / "config"
 
 
 async def inspect(inspector: NodePackage, config: Path, *words: str) -> tuple[int, list[Json]]:
-    """Run `mcp-inspector --cli` against a daemon; the exit code, and each line of JSON that it prints."""
+    """Run `mcp-inspector --cli` against a daemon, and return the exit code and the printed lines of JSON."""
     launcher = inspector.directory / "clients" / "launcher" / "build" / "index.js"
     async with serving(config, "--http", "127.0.0.1:0") as daemon:
         url = await daemon.url()
@@ -45,7 +45,7 @@ async def test_every_skill_is_verified_with_its_digests(inspector: NodePackage, 
 
 
 async def test_skill_with_a_wrong_digest_fails_the_check(inspector: NodePackage, tmp_path: Path) -> None:
-    """Control: the verifier reads the page, rather than its description."""
+    """Control: the verifier reads the content of the page."""
     (tmp_path / "skills" / "a").mkdir(parents=True)
     (tmp_path / "skills" / "a" / "SKILL.md").write_text(
         "---\nname: a\ndescription: A secret-to-mask.\n---\nsecret-to-mask\n"

@@ -1,4 +1,4 @@
-"""Every transport and both eras through a real nginx: with a prefix, TLS, buffering and short timeouts."""
+"""All transports and both eras through nginx: with a prefix, TLS, buffering and short timeouts."""
 
 import asyncio
 import re
@@ -30,8 +30,8 @@ CELLS: Final = [
     Cell(line=2, binding="http", revision="2026-07-28"),
     Cell(line=2, binding="http", mode="legacy", revision="2025-11-25"),
 ]
-IMPATIENT: Final = {"proxy_read_timeout 10m;": "proxy_read_timeout 2s;"}
-"""Shorter than the streams, which is why they are never silent for long."""
+SHORT_TIMEOUTS: Final = {"proxy_read_timeout 10m;": "proxy_read_timeout 2s;"}
+"""Timeouts that are shorter than the streams, but longer than the interval of comments."""
 
 HEADERS: Final = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "here"}
 INITIALIZED: Final = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -81,7 +81,7 @@ async def test_official_client_works_behind_nginx_and_gets_changes(
 
     @asynccontextmanager
     async def front(address: str) -> AsyncIterator[str]:
-        proxied = nginx(tmp_path, daemon=address, authority=authority, prefix=site.has_prefix, changes=IMPATIENT)
+        proxied = nginx(tmp_path, daemon=address, authority=authority, prefix=site.has_prefix, changes=SHORT_TIMEOUTS)
         async with proxied as it:
             yield it.url
 
@@ -92,7 +92,7 @@ async def test_official_client_works_behind_nginx_and_gets_changes(
 async def test_official_client_continues_after_a_proxy_restart(
     clients: OfficialClients, cell: Cell, tmp_path: Path
 ) -> None:
-    """Not over HTTP+SSE, whose stream is its session."""
+    """HTTP+SSE is not tested, because its session ends with the stream."""
 
     async def restart(proxy: Nginx) -> None:
         while not (tmp_path / "go").exists():
@@ -130,14 +130,14 @@ async def behind(folder: Path, *, prefix: bool = False) -> AsyncIterator[tuple[N
     async with serving(config, watch=True) as daemon:
         address = (await daemon.url()).removeprefix("http://").removesuffix("/mcp")
         async with (
-            nginx(folder, daemon=address, prefix=prefix, changes=IMPATIENT) as proxy,
+            nginx(folder, daemon=address, prefix=prefix, changes=SHORT_TIMEOUTS) as proxy,
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as client,
         ):
             yield proxy, config, client
 
 
 async def session_of(client: aiohttp.ClientSession, url: str) -> dict[str, str]:
-    """The header fields of a new legacy session."""
+    """Open a legacy session, and return its header fields."""
     async with client.post(url, json=INITIALIZE, headers=BOTH) as response:
         assert response.status == 200, await response.text()
         session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **BOTH}
@@ -147,7 +147,7 @@ async def session_of(client: aiohttp.ClientSession, url: str) -> dict[str, str]:
 
 
 async def opened(kind: str, url: str, client: aiohttp.ClientSession) -> aiohttp.ClientResponse:
-    """A stream of that kind."""
+    """Open a stream of this kind."""
     match kind:
         case "GET":
             return await client.get(f"{url}/mcp", headers=await session_of(client, f"{url}/mcp"))
@@ -175,7 +175,7 @@ async def test_stream_starts_at_once_and_outlives_proxy_timeouts(kind: str, tmp_
         assert "Content-Encoding" not in stream.headers
         began = asyncio.get_running_loop().time()
         async with asyncio.timeout(20):
-            while asyncio.get_running_loop().time() - began < 2.5:  # longer than `IMPATIENT`
+            while asyncio.get_running_loop().time() - began < 2.5:  # longer than `SHORT_TIMEOUTS`
                 assert await stream.content.readany()
 
 
@@ -201,7 +201,7 @@ async def test_forwarding_headers_of_a_client_do_not_pass_the_proxy(tmp_path: Pa
             assert await stream.content.readline() == b"event: endpoint\n"
             assert (await stream.content.readline()).startswith(b"data: /messages?session_id=")
         async with client.get(f"{proxy.url}/-/status") as response:
-            assert response.status == 404  # nginx's address is loopback, and its clients' are not
+            assert response.status == 404  # the address of nginx is loopback, and those of its clients are not
 
 
 @pytest.mark.parametrize("listen", ["trusted_proxies: [127.0.0.1]", 'public_url: "https://127.0.0.1:@port@/ops"'])
@@ -251,13 +251,13 @@ async def test_clients_reconnect_after_a_proxy_restart_and_get_changes(kind: str
                 pass
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         async with client.post(url, json=body, headers=session) as response:
-            assert "slow" in await response.text()  # the session is what it was
+            assert "slow" in await response.text()  # the session continues
 
 
 async def test_rolling_replacement_of_two_daemons_loses_no_request(
     tmp_path: Path,
 ) -> None:
-    """A daemon that refused a connection a moment ago is asked again when the other one refuses."""
+    """A daemon that refused a connection is used again when the other one refuses."""
     first, second = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     config = tmp_path / "config.yaml"
     config.write_text("tools: {here: {description: Say it., content: here}}\n")
@@ -269,16 +269,16 @@ async def test_rolling_replacement_of_two_daemons_loses_no_request(
         answered: list[int] = []
 
         async def ask() -> None:
-            for _ in range(4):  # each daemon has its turn
+            for _ in range(4):  # nginx uses the daemons in turn
                 async with client.post(f"{proxy.url}/mcp", json=call("here"), headers=HEADERS) as response:
                     answered.append(response.status)
 
         async with serving(config, "--http", second, *flags) as daemon:
             await daemon.url()
-            await ask()  # the first refuses
+            await ask()  # the first daemon refuses connections
             async with serving(config, "--http", first, *flags) as other:
                 await other.url()
                 daemon.signal(signal.SIGTERM)
                 assert await daemon.exit_code() == 0
-                await ask()  # the second refuses
+                await ask()  # the second daemon refuses connections
     assert answered == [200] * 8

@@ -36,7 +36,7 @@ of_each_client = pytest.mark.parametrize("cell", CELLS, ids=str)
 
 @dataclass(frozen=True, kw_only=True)
 class Guarded:
-    """A server that takes an issuer's tokens."""
+    """A server that accepts an issuer's tokens."""
 
     issuer: AuthorizationServer
     url: str
@@ -45,7 +45,7 @@ class Guarded:
     async def use(
         self, cell: Cell, *, tools: list[str], tokens: Sequence[str | None] = (None,), signs_in: bool = False
     ) -> list[dict[str, Any]]:
-        """The client's result with each of the tokens."""
+        """Return the client's result with each token."""
         plan = {"url": self.url, "mode": cell.mode, "tools": tools, "tokens": list(tokens), "signs_in": signs_in}
         seen: list[dict[str, Any]] = await self.clients.carry_out(cell.line, "oauth", plan)
         return seen

@@ -1,4 +1,4 @@
-"""Results that users of the official Python client see, with both its lines, on each binding."""
+"""Results of both versions of the official Python client on each binding."""
 
 from pathlib import Path
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Questions and notifications that users of the official Python client get, with both its lines, on each transport."""
+"""Questions and notifications for both versions of the official Python client on each transport."""
 
 import shutil
 from pathlib import Path
@@ -34,17 +34,17 @@ async def test_requests_notifications_and_cancellation_work(
 
 
 def asking(folder: Path) -> Path:
-    """A file whose tools ask, tell and can be told to stop."""
+    """A file with tools that ask, notify and can be cancelled."""
     return shutil.copytree(TESTDATA, folder / "testdata") / "asking" / "config.yaml"
 
 
 def edit_of(folder: Path) -> dict[str, str]:
-    """The client's steps."""
+    """Return the steps of the client."""
     return {"path": str(folder / "testdata" / "asking" / "config.yaml"), "old": "  named:", "new": "  renamed:"}
 
 
 def check(seen: dict[str, Any]) -> None:
-    """The messages that the client must have received."""
+    """Check the messages that the client has received."""
     assert seen["asked"] == [[False, ASKED]] * 2
     assert seen["confirmed"] == [False, "deleted yes.txt\n"]
     assert seen["declined"] == [True, "The user declined; nothing was done."]

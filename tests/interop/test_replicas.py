@@ -1,10 +1,10 @@
-"""Clients lose nothing when one of three replicas fails. The replicas are behind nginx without stickiness, over Redis.
+"""No call is lost while replicas and Redis fail.
 
-One after the other is killed, then cut off, and comes back. Redis is killed and restarted. During this the official
-clients of both lines, and clients of the bare protocol, use every feature. Each step that fails is retried once, and
-the counts are of calls made, answered, repeated and lost. No call may be lost.
+Three replicas share a Redis behind an nginx without sticky sessions. Each replica is killed, restarted, disconnected
+and reconnected in turn. Redis is killed and restarted. Meanwhile, both versions of the official client and clients
+without a library use every feature. A failed step is retried once.
 
-MCP_GATEWAY_TEST_CYCLES=20 goes round twenty times, and `-s` shows the counts.
+MCP_GATEWAY_TEST_CYCLES=20 repeats this twenty times. `-s` shows the counts of calls.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ CYCLES: Final = int(os.environ.get("MCP_GATEWAY_TEST_CYCLES", "1"))
 SECONDS: Final = 400 * CYCLES
 ROUND_SECONDS: Final = 120
 PATIENCE: Final = 8
-"""Seconds that an official client waits for an answer."""
+"""The timeout of the official clients in seconds."""
 TESTDATA: Final = PROJECT / "tests" / "behaviour" / "testdata"
 PORT: Final = 8080
 CLIENTS: Final = (("python-1x", 1, "legacy"), ("python-2x", 2, "legacy"), ("python-2x-modern", 2, "auto"))
@@ -42,7 +42,7 @@ SYSTEM: Final = {
     "net.ipv4.tcp_keepalive_intvl": "1",
     "net.ipv4.tcp_keepalive_probes": "3",
 }
-"""What nginx's system must know to notice in seconds that a host is gone (docs/guides/scale-out.md)."""
+"""Kernel parameters to detect within seconds that a host is down (docs/guides/scale-out.md)."""
 CONFIG: Final = """\
 plugins: ["{testdata}/plugins", "{testdata}/asking/plugins", plugins]
 listen: {{public_url: "http://{edge}:{port}", trusted_proxies: ["{edge}"]}}
@@ -157,7 +157,7 @@ async def official(name: str, *, line: int, mode: str, url: str, errors: Path) -
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """All hosts, and who works there."""
+    """All hosts and their processes."""
 
     replicas: Sequence[Replica]
     hosts: Sequence[Host]
@@ -166,7 +166,7 @@ class Site:
     config: Path
 
     def offer(self, tool: str) -> None:
-        """Have one more tool."""
+        """Add a tool."""
         new = self.config.with_suffix(".new")
         new.write_text(self.config.read_text().replace("resources:", f"  {tool}: {{content: new}}\nresources:"))
         new.replace(self.config)
@@ -227,7 +227,7 @@ async def test_no_message_is_lost_while_replicas_and_redis_fail(tmp_path: Path) 
         working = [asyncio.create_task(each.go_on()) for each in raw]
         try:
             for cycle in range(CYCLES):
-                await lose_one_after_the_other(at, clients, cycle=cycle)
+                await fail_in_turn(at, clients, cycle=cycle)
                 await asyncio.gather(*(each.knows(f"restarted_{cycle}") for each in others))
             for client in raw:
                 client.stop()
@@ -237,14 +237,14 @@ async def test_no_message_is_lost_while_replicas_and_redis_fail(tmp_path: Path) 
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)
             for each in clients:
-                print(each.name, dict(each.counts), each.lost)  # noqa: T201 - what it came to
+                print(each.name, dict(each.counts), each.lost)  # noqa: T201 - shown by `pytest -s`
         assert [each.lost for each in clients] == [[]] * len(clients)
         assert all(each.counts["answered"] == each.counts["made"] for each in clients)
     assert not (tmp_path / "courses" / "twice at once").exists()
 
 
-async def lose_one_after_the_other(at: Site, clients: Sequence[OfficialClient | RawClient], *, cycle: int) -> None:
-    """Kill each replica, cut each off, and restart Redis, with a round of every client after each."""
+async def fail_in_turn(at: Site, clients: Sequence[OfficialClient | RawClient], *, cycle: int) -> None:
+    """Kill each replica, disconnect each replica, and restart Redis, with a round of every client after each step."""
 
     async def a_round() -> None:
         await asyncio.gather(*(each.until(each.rounds + 1) for each in clients))

@@ -1,4 +1,4 @@
-"""The official clients use a tool whose service requires that the user signs in at a real OpenID provider."""
+"""The official clients use a tool of a service that requires a sign-in at a real OpenID provider."""
 
 import asyncio
 import json

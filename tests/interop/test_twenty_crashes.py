@@ -49,7 +49,7 @@ class Companion:
         self.process.stdin.write(json.dumps(what).encode() + b"\n")
 
     async def says(self, what: str, *, after: int) -> Any:
-        """Return the first report of this kind after the first `after` reports."""
+        """Wait for a report of this kind after the first `after` reports, and return it."""
         async with asyncio.timeout(SECONDS):
             while not (found := [each[what] for each in self.said[after:] if what in each]):
                 assert not any("failed" in each for each in self.said), self.said[-3:]
@@ -98,7 +98,7 @@ async def companion(client: str, url: str) -> AsyncIterator[Companion]:
         await asyncio.gather(*listening)
 
 
-async def lives_on(clients: Sequence[Companion], note: Path, *, crash: int) -> None:
+async def check_continues(clients: Sequence[Companion], note: Path, *, crash: int) -> None:
     """Have each client call a tool, and receive a change notification."""
     for each in clients:
         before = len(each.said)
@@ -135,7 +135,7 @@ async def test_sessions_of_official_clients_outlive_twenty_crashes(tmp_path: Pat
                     clients = [await stack.enter_async_context(companion(each, url)) for each in kinds]
                     for each in clients:
                         await each.says("session", after=0)
-                await lives_on(clients, note, crash=crash)
+                await check_continues(clients, note, crash=crash)
         for each in clients:
             sessions = [said["session"] for said in each.said if "session" in said]
             assert len(sessions) == 1, "a client began anew"

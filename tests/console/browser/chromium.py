@@ -9,7 +9,7 @@ from playwright.async_api import Browser, async_playwright
 from tests.programs import need
 
 FLAGS: Final = ("--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", "--disable-background-networking")
-"""As root in a container there is no sandbox, and a small /dev/shm."""
+"""Chromium's sandbox does not work as root, and /dev/shm can be small in containers."""
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from tests.console.browser.tab import Tab, tab
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
-    # All pages are the daemon's own: one process for each site would cost a fifth more.
+    # All pages belong to one site, so site isolation would only use more CPU time.
     async with chromium("--disable-site-isolation-trials") as found:
         yield found
 

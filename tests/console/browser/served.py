@@ -15,9 +15,9 @@ from gateway.json_types import Json
 from tests.e2e.daemon import Daemon, post_call, serving
 
 KEY: Final = "key-of-ada-0123456789"
-"""Holds every scope that the console and the tools ask for."""
+"""A key with all scopes of the console and the tools."""
 NARROW_KEY: Final = "key-of-bob-0123456789"
-"""Is known, and may not use the console."""
+"""A key without the scope of the console."""
 AUTH: Final = f"""\
 auth:
   api_keys:
@@ -92,7 +92,7 @@ class Served:
     daemon: Daemon
     endpoint: str
     link: str
-    """To the console; without `auth` with the token."""
+    """The URL of the console, with the token if there is no `auth`."""
     client: aiohttp.ClientSession
 
     @property

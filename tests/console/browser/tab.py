@@ -14,7 +14,7 @@ from tests.node import NodePackage, find_package
 from tests.programs import skip_or_fail
 
 MILLISECONDS: Final = 30_000
-"""How long a page may take to show what is expected of it."""
+"""The timeout for expected content."""
 WIDE: Final = (1280, 800)
 NARROW: Final = (360, 740)
 PROJECT: Final = Path(__file__).parents[3]
@@ -32,7 +32,7 @@ class Tab:
     served: Served
     faults: list[str] = field(default_factory=list)
     tolerated: list[str] = field(default_factory=list)
-    """Patterns of what a test brings about on purpose."""
+    """Patterns of errors that a test causes on purpose."""
 
     async def open(self, name: str, **query: str) -> None:
         """Load a page, and wait for its heading."""
@@ -69,7 +69,7 @@ class Tab:
     async def serious_findings(self) -> list[str]:
         """Return the serious accessibility problems that axe finds."""
         if not await self.page.evaluate("() => 'axe' in window"):
-            # By the debugger, as its users do: the page's policy lets no script of others in.
+            # Through the debugger, because the page's policy forbids other scripts.
             await self.page.evaluate(_axe())
         results: dict[str, Any] = await self.page.evaluate(
             "() => axe.run(document, {resultTypes: ['violations'], iframes: false})"

@@ -31,12 +31,12 @@ SHOWN: list[tuple[str, Mapping[str, str], str]] = [
     ("config", {"tab": "reloads"}, "start"),
     ("limits", {}, "limits.sessions"),
 ]
-"""Pages, what is open in them, and a text of the daemon's that stands there."""
+"""Pages, the element to open, and a text of the daemon that must be visible."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def looker(browser: Browser, ops: Served) -> AsyncIterator[Tab]:
-    """A tab for all tests of this file, which change nothing."""
+    """A tab that all tests of this file share, because they change nothing."""
     await ops.call("greet", name="Ada")
     async with tab(browser, ops) as found:
         yield found

@@ -1,4 +1,4 @@
-"""The screenshots in `docs/images`. MCP_GATEWAY_TEST_IMAGES=docs/images writes them again."""
+"""The screenshots in `docs/images`. MCP_GATEWAY_TEST_IMAGES=docs/images renders them again."""
 
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -98,7 +98,7 @@ CALLS: Final[tuple[tuple[str, dict[str, str]], ...]] = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def shown() -> AsyncIterator[Served]:
-    with TemporaryDirectory(prefix="ops-") as folder:  # its name is in the pictures
+    with TemporaryDirectory(prefix="ops-") as folder:  # its name is visible in the screenshots
         async with served(Path(folder), FILE) as it:
             for name, arguments in (*CALLS, *CALLS[:3], *CALLS[:5]):
                 await it.call(name, **arguments)

@@ -15,7 +15,7 @@ from tests.interop.nginx import PREFIX, nginx
 pytestmark = [pytest.mark.build, pytest.mark.asyncio(loop_scope="session")]
 
 REFUSED = r"status of 40[13]"
-"""The browser's own word for an answer that a test provokes."""
+"""The console message of the browser for an expected error response."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

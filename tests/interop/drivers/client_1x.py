@@ -1,4 +1,4 @@
-"""Lists and uses a server with the official client's 1.x line."""
+"""Lists and uses a server with version 1.x of the official client."""
 
 from contextlib import AsyncExitStack
 from datetime import timedelta

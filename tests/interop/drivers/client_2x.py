@@ -1,4 +1,4 @@
-"""Lists and uses a server with the official client's 2.x line, in the era that the plan names."""
+"""Lists and uses a server with version 2.x of the official client, in the era of the plan."""
 
 from typing import Any
 

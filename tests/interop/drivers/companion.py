@@ -13,7 +13,7 @@ from typing import Any
 Call = Callable[[str], Awaitable[str]]
 
 
-async def read_order() -> Any:
+async def read_command() -> Any:
     return json.loads(await asyncio.to_thread(sys.stdin.readline) or '{"end": true}')
 
 
@@ -21,15 +21,15 @@ def say(**what: Any) -> None:
     print(json.dumps(what), flush=True)  # noqa: T201 - the test reads it
 
 
-async def obey(call: Call, session_id: Callable[[], str | None]) -> None:
-    """Do as ordered, until the end."""
+async def execute_commands(call: Call, session_id: Callable[[], str | None]) -> None:
+    """Execute commands until `end`."""
     known = session_id()
     say(session=known)
-    while "end" not in (order := await read_order()):
+    while "end" not in (command := await read_command()):
         try:
             async with asyncio.timeout(20):
-                say(answer=await call(order["call"]))
-        except Exception as error:  # noqa: BLE001 - whatever a client raises is what the test must hear
+                say(answer=await call(command["call"]))
+        except Exception as error:  # noqa: BLE001 - every error is reported to the test
             say(failed=repr(error))
         if session_id() != known:
             known = session_id()

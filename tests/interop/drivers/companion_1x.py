@@ -1,4 +1,4 @@
-"""A long-lived client of the official 1.x line."""
+"""A long-lived client with version 1.x of the official client."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from mcp import ClientSession, types
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
 
-from tests.interop.drivers.companion import obey, read_order, say
+from tests.interop.drivers.companion import execute_commands, read_command, say
 
 
 async def hear(message: Any) -> None:
@@ -19,7 +19,7 @@ async def hear(message: Any) -> None:
 
 
 async def main() -> None:
-    plan = await read_order()
+    plan = await read_command()
     async with (
         streamable_http_client(plan["url"]) as (read, write, session_id),
         ClientSession(read, write, message_handler=hear) as session,
@@ -31,7 +31,7 @@ async def main() -> None:
             result = await session.call_tool("echo", {"text": text})
             return str(result.content[0].text)
 
-        await obey(call, session_id)
+        await execute_commands(call, session_id)
 
 
 asyncio.run(main())

@@ -1,4 +1,4 @@
-"""A long-lived client of the official 2.x line, in the legacy era."""
+"""A long-lived client with version 2.x of the official client, in the legacy era."""
 
 import asyncio
 from typing import Any
@@ -8,7 +8,7 @@ import mcp_types as types
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.interop.drivers.companion import obey, read_order, say
+from tests.interop.drivers.companion import execute_commands, read_command, say
 
 
 async def hear(message: Any) -> None:
@@ -19,7 +19,7 @@ async def hear(message: Any) -> None:
 
 
 async def main() -> None:
-    plan = await read_order()
+    plan = await read_command()
     shown: list[str | None] = [None]
 
     async def note_session(request: Any) -> None:
@@ -35,7 +35,7 @@ async def main() -> None:
                 result = await client.call_tool("echo", {"text": text})
                 return str(result.content[0].text)
 
-            await obey(call, lambda: shown[0])
+            await execute_commands(call, lambda: shown[0])
 
 
 asyncio.run(main())

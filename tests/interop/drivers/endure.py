@@ -19,7 +19,7 @@ Connect = Callable[[Any, Desk], AbstractAsyncContextManager[tuple[Talker, str]]]
 URI = "test://note"
 ATTEMPTS = 2
 PAUSE_SECONDS = 0.1
-"""Between two rounds: five clients that never rest take the processors from the replicas that they are to watch."""
+"""The pause between two rounds. Without it, five clients would take the CPU time of the replicas."""
 LEVELS = ["warning", "error", "critical", "alert", "emergency"]
 
 
@@ -59,7 +59,7 @@ class Connection:
 
 
 class Rounds:
-    """The steps of a round, and what became of each."""
+    """The steps of a round, and their outcomes."""
 
     def __init__(self, connect: Connect, plan: Any) -> None:
         self.counts: Counter[str] = Counter()
@@ -93,7 +93,7 @@ class Rounds:
             try:
                 async with asyncio.timeout(self._plan["patience"] * 3):
                     await step(await self._connected())
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever a client raises is a failure
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - every error is a failure
                 why = f"{why} {error!r}"
                 await self._find_out(is_deaf=step == self._update)
                 continue
@@ -111,9 +111,9 @@ class Rounds:
         return self._connection
 
     async def _find_out(self, *, is_deaf: bool) -> None:
-        """Give up a client that does not answer any more.
+        """Replace a client that no longer responds, or that no longer receives notifications.
 
-        And one that hears nothing: after the second end in the middle of its GET stream it opens no other.
+        The client does not reopen its GET stream after the second interruption.
         """
         if (connection := self._connection) is None:
             return
@@ -167,7 +167,7 @@ class Rounds:
 
 
 async def endure(connect: Connect) -> None:
-    """Do rounds until told to stop."""
+    """Run rounds until the test sends a line."""
     plan = json.loads(await asyncio.to_thread(sys.stdin.readline))
     rounds = Rounds(connect, plan)
     told_to_stop = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))

@@ -1,4 +1,4 @@
-"""A client of the official 1.x line that continues while replicas fail."""
+"""A client with version 1.x of the official client that continues while replicas fail."""
 
 import asyncio
 

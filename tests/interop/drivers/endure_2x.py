@@ -1,4 +1,4 @@
-"""A client of the official 2.x line that continues while replicas fail."""
+"""A client with version 2.x of the official client that continues while replicas fail."""
 
 import asyncio
 

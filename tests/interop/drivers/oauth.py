@@ -1,4 +1,4 @@
-"""Steps of both drivers with a server that requires tokens: get a token, use it, and get a wider one when asked to."""
+"""Steps of both drivers with a server that requires tokens: get a token, use it, and request more scopes."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -17,7 +17,7 @@ METADATA: Final = OAuthClientMetadata(
 
 
 class Memory:
-    """A `TokenStorage` that forgets with the process."""
+    """A `TokenStorage` in memory."""
 
     def __init__(self) -> None:
         self._tokens: OAuthToken | None = None
@@ -37,13 +37,13 @@ class Memory:
 
 
 class Browser:
-    """The user, who follows every link and approves everything."""
+    """Follows every link and approves every request."""
 
     def __init__(self, client: Any) -> None:
-        """`client` makes HTTP requests, without following redirects."""
+        """`client` must not follow redirects."""
         self._client = client
         self.answer: dict[str, str] = {}
-        """The parameters with which the browser came back."""
+        """The parameters of the callback URL."""
 
     async def visit(self, url: str) -> None:
         response = await self._client.get(url)
@@ -52,7 +52,7 @@ class Browser:
 
 
 class Ear:
-    """Notes the challenges that the server answers with."""
+    """Records the challenges of the server."""
 
     def __init__(self) -> None:
         self.challenges: list[Any] = []
@@ -72,7 +72,7 @@ async def use(
 
 
 def reasons(error: BaseException) -> list[str]:
-    """What went wrong, down to the last group of errors."""
+    """Return the messages of an exception, including those of nested groups."""
     if isinstance(error, BaseExceptionGroup):
         return [reason for each in error.exceptions for reason in reasons(each)]
     return [str(error)]

@@ -1,4 +1,4 @@
-"""Uses a server that requires tokens, with the official client's 1.x line."""
+"""Uses a server that requires tokens, with version 1.x of the official client."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ async def converse(plan: dict[str, Any], transport: Any) -> dict[str, Any]:
             answer = await session.initialize()
             used = await use(session.list_tools, lambda name: session.call_tool(name, {}), plan["tools"])
             return {**used, "revision": answer.protocolVersion}
-    except Exception as error:  # noqa: BLE001 - how it fails is what the test asks
+    except Exception as error:  # noqa: BLE001 - the test checks the error
         return {"failed": reasons(error)}
 
 

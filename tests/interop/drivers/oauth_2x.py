@@ -1,4 +1,4 @@
-"""Uses a server that requires tokens, with the official client's 2.x line."""
+"""Uses a server that requires tokens, with version 2.x of the official client."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ async def talk(plan: dict[str, Any], http: Any) -> dict[str, Any]:
         async with Client(server, mode=plan["mode"], read_timeout_seconds=30) as client:
             used = await use(client.list_tools, lambda name: client.call_tool(name, {}), plan["tools"])
             return {**used, "revision": client.protocol_version}
-    except Exception as error:  # noqa: BLE001 - how it fails is what the test asks
+    except Exception as error:  # noqa: BLE001 - the test checks the error
         return {"failed": reasons(error)}
 
 

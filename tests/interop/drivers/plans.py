@@ -1,4 +1,4 @@
-"""Runs plans with an official client, one after the other, because importing the client takes most of the time.
+"""Runs several plans in one process, because importing an official client takes most of the time.
 
 Each plan is a line of standard input, and its outcome is a line of standard output.
 """
@@ -11,11 +11,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 CERTIFICATES = "SSL_CERT_FILE"
-"""The authorities whom the client trusts: it reads this variable for each connection."""
+"""The variable with trusted authorities, which the client reads for each connection."""
 
 
 def carry_out_plans(carry_out: Callable[[Any], Coroutine[Any, Any, Any]]) -> None:
-    """Carry out plans until standard input ends."""
+    """Run plans until the end of standard input."""
     for line in sys.stdin:
         plan = json.loads(line)
         os.environ.pop(CERTIFICATES, None)

@@ -9,7 +9,7 @@ from tests.identity.browser import Browser
 
 
 class Person:
-    """Opens links, and records what the client was asked."""
+    """Opens links, and records the requests of the server."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Runs the steps of `sign_in` with the official client's 1.x line."""
+"""Runs the steps of `sign_in` with version 1.x of the official client."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Steps of both official clients with a server that asks: answer questions, receive notifications, cancel calls."""
+"""Steps of both official clients with a server that sends requests: respond, receive notifications, cancel calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ SECONDS = 30
 
 
 class Talker(Protocol):
-    """The few verbs in which the client's two lines differ."""
+    """The methods that differ between the two versions of the client."""
 
     changed: asyncio.Event
     """Set when the list of tools has changed."""
@@ -19,26 +19,26 @@ class Talker(Protocol):
     async def call(self, name: str, arguments: dict[str, Any], progress: Progress | None = None) -> Any: ...
     async def ask_for_logs(self) -> None: ...
     async def cancel(self, calling: "asyncio.Task[Any]") -> None:
-        """Cancel a call; the task is named after its tool."""
+        """Cancel a call. The name of the task is that of its tool."""
 
     def changes(self) -> AbstractAsyncContextManager[asyncio.Event]:
-        """An event that is set when the list of tools has changed."""
+        """Return an event that is set when the list of tools has changed."""
 
     async def watch(self, uri: str) -> asyncio.Event:
-        """Subscribe to a resource for as long as the client is connected; the event is set when it was updated."""
+        """Subscribe to a resource. The event is set when the resource was updated."""
 
     async def tools(self) -> list[str]: ...
 
 
 class Desk:
-    """Answers for the client's user, and records requests and notifications."""
+    """Responds to requests of the server, and records requests and notifications."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.logged: list[Any] = []
 
     def fill_in(self, message: str, form: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
-        """The action and the content for an elicitation."""
+        """Return the action and the content for an elicitation."""
         self.asked.append(message)
         if "no.txt" in message:
             return "decline", None
@@ -46,13 +46,13 @@ class Desk:
         return "accept", {name: field.get("default", "Ada") for name, field in fields.items()} if form else None
 
     def speak(self, text: str) -> str:
-        """The model's response."""
+        """Return the model's response."""
         self.asked.append(text)
         return f"echo {text}"
 
 
 async def talk(talker: Talker, desk: Desk, plan: Any) -> dict[str, Any]:
-    """Use everything in which the server speaks first; or see whether a proxy's restart can be outlasted."""
+    """Use all features in which the server sends requests or notifications, or continue after a proxy restart."""
     if "outlast" in plan:
         return await _outlast(talker, plan)
     heard: list[Any] = []

@@ -1,4 +1,4 @@
-"""Runs the steps of `talk` with the official client's 1.x line."""
+"""Runs the steps of `talk` with version 1.x of the official client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -27,7 +27,7 @@ class First:
         self.session: ClientSession
 
     async def call(self, name: str, arguments: dict[str, Any], progress: Progress | None = None) -> Any:
-        self._request_ids[name] = self.session._request_id  # the client does not expose the id that it will use
+        self._request_ids[name] = self.session._request_id  # the client does not expose the next request id
         return await self.session.call_tool(name, arguments, progress_callback=progress)
 
     async def ask_for_logs(self) -> None:
@@ -73,7 +73,7 @@ class First:
 
 @asynccontextmanager
 async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[First, str]]:
-    """A client, and the revision that it speaks."""
+    """Yield a client and its revision."""
     talker = First(desk)
     async with AsyncExitStack() as stack:
         if plan["binding"] == "stdio":

@@ -1,4 +1,4 @@
-"""Runs the steps of `talk` with the official client's 2.x line, in the era that the plan names."""
+"""Runs the steps of `talk` with version 2.x of the official client, in the era of the plan."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ class Second:
         return await self.client.call_tool(name, arguments, progress_callback=progress)
 
     async def ask_for_logs(self) -> None:
-        if not self.is_modern:  # modern requests carry the level themselves
+        if not self.is_modern:  # modern requests contain the level
             await self.client.set_logging_level("warning")
 
     async def cancel(self, calling: "asyncio.Task[Any]") -> None:
@@ -82,7 +82,7 @@ class Second:
         return types.ListRootsResult(roots=[types.Root(uri="file:///home/ada", name="home")])
 
     async def _watch(self, uri: str) -> None:
-        """Listen, and listen again when the stream has ended. Then list everything, as it can have changed."""
+        """Listen repeatedly. After each interruption, list everything, because it can have changed."""
         while True:
             with suppress(SubscriptionLost, MCPError, TimeoutError):
                 async with self.client.listen(tools_list_changed=True, resource_subscriptions=[uri]) as subscription:
@@ -103,7 +103,7 @@ def server_of(plan: Any) -> Any:
 
 @asynccontextmanager
 async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[Second, str]]:
-    """A client, and the revision that it speaks."""
+    """Yield a client and its revision."""
     talker = Second(desk)
     async with Client(
         server_of(plan),

@@ -12,7 +12,7 @@ Page = tuple[Sequence[Any], str | None]
 
 
 class Session(Protocol):
-    """The few verbs in which the client's two lines differ."""
+    """The methods that differ between the two versions of the client."""
 
     async def list_tools(self, cursor: str | None) -> Page: ...
     async def list_resources(self, cursor: str | None) -> Page: ...

@@ -1,4 +1,4 @@
-"""Tools whose course a test decides, at whichever replica each of its calls comes to."""
+"""Tools that a test controls through files, so that calls can reach different replicas."""
 
 import asyncio
 import atexit
@@ -27,11 +27,11 @@ LEVELS: tuple[LogLevel, ...] = ("debug", "info", "notice", "warning", "error", "
 OWN = tempfile.mkdtemp()
 atexit.register(shutil.rmtree, OWN, ignore_errors=True)
 COURSES = Path(os.environ.get("MCP_GATEWAY_TEST_COURSES", OWN))
-"""A directory that all processes of a test have."""
+"""A directory that all processes of a test share."""
 
 
 class Course:
-    """How far a call has come, in files."""
+    """The state of a call, stored in files."""
 
     def __init__(self, key: str) -> None:
         self._state = COURSES / f"{sha256(key.encode()).hexdigest()}.state"
@@ -60,7 +60,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 
 async def wait(key: str, context: Context) -> str:
-    """Goes on until released."""
+    """Run until released."""
     course = Course(key)
     course.become("running")
     await context.progress(1)
@@ -74,7 +74,7 @@ async def wait(key: str, context: Context) -> str:
 
 
 async def reach(key: str, state: str) -> str:
-    """Waits until a call of `wait` has come this far, and says how far it has come."""
+    """Wait until a call of `wait` has reached a state, and return its state."""
     course = Course(key)
     try:
         async with asyncio.timeout(10):
@@ -85,45 +85,45 @@ async def reach(key: str, state: str) -> str:
 
 
 async def release(key: str) -> str:
-    """Lets a call of `wait` end."""
+    """Release a call of `wait`."""
     Course(key).release()
     return "done"
 
 
 async def count(values: list[float], context: Context) -> str:
-    """Reports these values."""
+    """Report these values as progress."""
     for value in values:
         await context.progress(value, 100, f"at {value:g}")
     return "counted"
 
 
 async def talk(context: Context) -> str:
-    """Logs once at each level."""
+    """Log a message at each level."""
     for level in LEVELS:
         context.log(level, {"said": level}, "talker")
     return "said"
 
 
 async def change(kind: ListKind, context: Context) -> str:
-    """Says that a list has changed."""
+    """Announce a changed list."""
     context.notify_changed(kind)
     return "done"
 
 
 async def switch(kind: ListKind, name: str, on: bool, context: Context) -> str:  # noqa: FBT001 - an input's name
-    """Takes a primitive off its list, or puts it back."""
+    """Disable or enable a primitive."""
     (context.enable if on else context.disable)(kind, name)
     return "done"
 
 
 async def touch(uri: str, context: Context) -> str:
-    """Says that a resource was written."""
+    """Announce an updated resource."""
     context.resource_updated(uri)
     return "done"
 
 
 def blocks() -> list[Content]:
-    """One block of each kind."""
+    """Return a content block of each kind."""
     noted = {"audience": ["user"], "priority": 0.5, "lastModified": "2026-01-02T03:04:05Z"}
     return [
         Text("plain", annotations=noted),
@@ -138,42 +138,42 @@ def blocks() -> list[Content]:
 
 
 def figures() -> dict[str, int]:
-    """An object."""
+    """Return an object as structured content."""
     return {"total": 3}
 
 
 def row() -> list[int]:
-    """Structured, and no object."""
+    """Return a list as structured content."""
     return [1, 2, 3]
 
 
 def refuses() -> str:
-    """Fails in its own words."""
+    """Raise a tool error."""
     raise ToolError("mend your call")
 
 
 def breaks() -> str:
-    """Has a bug."""
+    """Raise an unexpected exception."""
     raise ValueError("what nobody should read")
 
 
 def protests() -> str:
-    """Answers with an error of the protocol."""
+    """Raise a protocol error."""
     raise ProtocolError(4242, "not like this", {"why": "because"})
 
 
 def crowd() -> list[str]:
-    """More suggestions than one answer may hold."""
+    """Return more suggestions than a response can contain."""
     return [f"guest {number:03}" for number in range(150)]
 
 
 async def mine(context: Context) -> str:
-    """What differs by caller."""
+    """Return a text that depends on the caller."""
     return f"yours, {context.client.get('name', 'stranger')}"
 
 
 async def count_oddly(context: Context) -> str:
-    """Reports what JSON has no number for."""
+    """Report progress values that are not finite."""
     for value in (1, float("nan"), 2, float("inf"), 3):
         context.progress(value, float("inf"))
     return "counted"

@@ -11,7 +11,7 @@ _TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required
 
 
 async def waits(context: Context, file: str) -> str:
-    """Waits until there is a file, and returns what is in it."""
+    """Wait until a file exists, and return its content."""
     await context.progress(1, 4, "waiting")
     while not (path := Path(file)).exists():
         await asyncio.sleep(0.005)
@@ -19,7 +19,7 @@ async def waits(context: Context, file: str) -> str:
 
 
 async def begins(began: str, go: str) -> str:
-    """Notes that it has begun, and waits until there is a file."""
+    """Record the start, and wait until a file exists."""
     note = Path(began)
     note.write_text(f"{note.read_text() if note.exists() else ''}begun\n")
     while not Path(go).exists():
@@ -28,7 +28,7 @@ async def begins(began: str, go: str) -> str:
 
 
 def in_a_thread(context: SyncContext, file: str) -> str:
-    """Waits in a thread until there is a file."""
+    """Wait in a thread until a file exists."""
     while not (path := Path(file)).exists():
         time.sleep(0.005)
         if context.cancelled:
@@ -37,17 +37,17 @@ def in_a_thread(context: SyncContext, file: str) -> str:
 
 
 async def fails() -> str:
-    """Fails."""
+    """Raise a tool error."""
     raise ToolError("it does not work")
 
 
 async def breaks() -> str:
-    """Ends with a protocol error."""
+    """Raise a protocol error."""
     raise ProtocolError(1234, "broken", {"why": "so"})
 
 
 async def asks(context: Context) -> str:
-    """Asks two things after each other, and counts a step between them."""
+    """Ask two questions in turn, and count a step between them."""
     first = await context.elicit("first", "First?", _TEXT)
     kept = await context.once("step", _step)
     second = await context.elicit("second", "Second?", _TEXT)
@@ -55,13 +55,13 @@ async def asks(context: Context) -> str:
 
 
 async def asks_both(context: Context) -> str:
-    """Asks two things at once."""
+    """Ask two questions at once."""
     one, other = await asyncio.gather(context.elicit("one", "One?", _TEXT), context.elicit("other", "Other?", _TEXT))
     return f"{one.content} {other.content}"
 
 
 async def asks_where(context: Context) -> str:
-    """Asks one thing before there is a task, and one inside it."""
+    """Ask one question before the task is created, and one inside it."""
     before = await context.ask_before({"before": _question("Before?")})
     assert context.task is None or context.task.id
     inside = await context.ask_inside({"inside": _question("Inside?")})
@@ -69,7 +69,7 @@ async def asks_where(context: Context) -> str:
 
 
 async def about(context: Context) -> str:
-    """Tells of its task."""
+    """Return facts about the task."""
     await asyncio.sleep(0.05)
     task = context.task
     return "no task" if task is None else f"{task.id} {round(task.expires_at - task.created_at)} {task.restarts_left}"

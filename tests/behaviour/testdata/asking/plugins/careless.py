@@ -13,7 +13,7 @@ GO = asyncio.Event()
 
 
 async def catches(context: Context, what: str) -> str:
-    """Catches all that a question can raise, and says that it is done."""
+    """Catch every exception of a question, and return a result."""
     try:
         await context.elicit("name", "Who?", NAME)
     except {"Exception": Exception, "BaseException": BaseException}[what]:
@@ -22,7 +22,7 @@ async def catches(context: Context, what: str) -> str:
 
 
 def catches_in_a_thread(context: SyncContext) -> str:
-    """The same in a thread."""
+    """Do the same in a thread."""
     try:
         context.elicit("name", "Who?", NAME)
     except:  # noqa: E722 - the mistake
@@ -31,7 +31,7 @@ def catches_in_a_thread(context: SyncContext) -> str:
 
 
 async def turns_into_an_error(context: Context) -> str:
-    """Raises something else instead."""
+    """Raise a different exception instead."""
     try:
         await context.elicit("name", "Who?", NAME)
     except BaseException as error:
@@ -40,13 +40,13 @@ async def turns_into_an_error(context: Context) -> str:
 
 
 async def together(context: Context) -> str:
-    """Asks beside each other, which is none."""
+    """Ask concurrently with `gather`."""
     answers = await asyncio.gather(context.elicit("first", "First?", NAME), context.elicit("second", "Second?", NAME))
     return " ".join(answer.action for answer in answers)
 
 
 async def in_a_group(context: Context) -> str:
-    """The same in a task group."""
+    """Ask concurrently in a task group."""
     async with asyncio.TaskGroup() as group:
         first = group.create_task(context.elicit("first", "First?", NAME))
         second = group.create_task(context.elicit("second", "Second?", NAME))
@@ -54,7 +54,7 @@ async def in_a_group(context: Context) -> str:
 
 
 def in_threads(context: SyncContext) -> str:
-    """The same from threads of its own."""
+    """Ask concurrently in separate threads."""
     found: dict[str, Any] = {}
 
     def ask(key: str) -> None:
@@ -72,7 +72,7 @@ def in_threads(context: SyncContext) -> str:
 
 
 async def same_key(context: Context) -> str:
-    """Uses a key for two questions."""
+    """Use a key for two questions."""
     one = await context.elicit("key", "Who?", NAME)
     two = await context.elicit("key", "Who?", NAME)
     await context.elicit("key", "Where?", NAME)
@@ -80,12 +80,12 @@ async def same_key(context: Context) -> str:
 
 
 async def reserved(context: Context) -> str:
-    """Uses the gateway's key."""
+    """Use a reserved key."""
     return (await context.elicit("mcp-gateway.confirm", "Really?", {"type": "object", "properties": {}})).action
 
 
 async def leaves_one_open(context: Context) -> str:
-    """Answers while its question is open."""
+    """Return while a question is open."""
     LEFT_BEHIND.append(asyncio.create_task(context.elicit("name", "Who?", NAME)))
     await asyncio.sleep(0.05)
     context.progress(1)
@@ -93,7 +93,7 @@ async def leaves_one_open(context: Context) -> str:
 
 
 async def asks_too_late(context: Context) -> str:
-    """Asks after it has answered."""
+    """Ask after returning."""
 
     async def later() -> str:
         await GO.wait()
@@ -107,7 +107,7 @@ async def asks_too_late(context: Context) -> str:
 
 
 async def what_became_of_it() -> str:
-    """Says how the task that a call left behind has ended."""
+    """Return the outcome of the task that a call left behind."""
     GO.set()
     task = LEFT_BEHIND.pop()
     await asyncio.wait([task])
@@ -116,7 +116,7 @@ async def what_became_of_it() -> str:
 
 
 async def long_winded(context: Context, size: int) -> str:
-    """Has much to carry on."""
+    """Keep a large value across a question."""
 
     async def much() -> str:
         return "x" * size
@@ -126,7 +126,7 @@ async def long_winded(context: Context, size: int) -> str:
 
 
 async def keeps(context: Context, what: str) -> str:
-    """Keeps what cannot be kept."""
+    """Keep a value that cannot be kept across a question."""
 
     async def kept() -> object:
         return {
@@ -141,10 +141,10 @@ async def keeps(context: Context, what: str) -> str:
 
 
 async def says_the_secret(context: Context) -> str:
-    """Asks with a secret in the question."""
+    """Ask a question that contains a secret."""
     return (await context.elicit("name", "Is it hunter2-hunter2?", NAME)).action
 
 
 async def malformed(context: Context) -> str:
-    """Asks what cannot be answered."""
+    """Ask a malformed question."""
     return (await context.elicit("name", "Who?", {"type": "object", "properties": {"deep": {"type": "object"}}})).action

@@ -1,4 +1,4 @@
-"""Every interaction with a client, written once for both eras: on the loop and in a thread."""
+"""All kinds of questions to a client, in a coroutine and in a thread."""
 
 import atexit
 import os
@@ -32,11 +32,11 @@ SEVERAL: Mapping[str, Mapping[str, Any]] = {
 OWN = tempfile.mkdtemp()
 atexit.register(shutil.rmtree, OWN, ignore_errors=True)
 STEPS = Path(os.environ.get("MCP_GATEWAY_TEST_COURSES", OWN)) / "steps"
-"""A line for each step, of all processes of a test."""
+"""A file with a line for each step, which all processes of a test share."""
 
 
 async def on_the_loop(context: Context) -> dict[str, Any]:
-    """Asks for everything that there is, one after the other and several at once."""
+    """Ask all kinds of questions, one after the other and several at once."""
     await context.once("step", step)
     form = await context.elicit("form", "Fill in", FORM)
     sample = await context.sample("sample", "Say something", system_prompt="Be brief", max_tokens=50)
@@ -46,7 +46,7 @@ async def on_the_loop(context: Context) -> dict[str, Any]:
 
 
 def in_a_thread(context: SyncContext) -> dict[str, Any]:
-    """The same, in a thread."""
+    """Do the same in a thread."""
     context.once("step", take_step)
     form = context.elicit("form", "Fill in", FORM)
     sample = context.sample("sample", "Say something", system_prompt="Be brief", max_tokens=50)
@@ -56,7 +56,7 @@ def in_a_thread(context: SyncContext) -> dict[str, Any]:
 
 
 async def step() -> None:
-    """What must not be done twice for one call."""
+    """Record a step that must run only once per call."""
     take_step()
 
 
@@ -77,49 +77,49 @@ def told(form: Answer, sample: Sample, several: Mapping[str, Any], *, roots: lis
 
 
 async def steps() -> int:
-    """How often the step was taken since this was asked last."""
+    """Return the number of steps since the last call of this tool."""
     taken = len(STEPS.read_text().splitlines()) if STEPS.exists() else 0
     STEPS.unlink(missing_ok=True)
     return taken
 
 
 async def named(context: Context) -> str:
-    """Asks for a name."""
+    """Ask for a name."""
     answer = await context.elicit("name", "Who?", NAME)
     return f"{answer.action} {answer.content}"
 
 
 async def linked(context: Context) -> str:
-    """Sends the user to a page."""
+    """Send the user to a page."""
     return (await context.elicit_url("link", "Log in", "https://example.com/login")).action
 
 
 async def chosen(context: Context) -> str:
-    """Asks for several choices."""
+    """Ask for several choices."""
     choices = {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}
     answer = await context.elicit("choices", "Which?", {"type": "object", "properties": {"many": choices}})
     return f"{answer.action} {answer.content}"
 
 
 async def chatty(context: Context, times: int) -> str:
-    """Asks the model again and again."""
+    """Ask the model repeatedly."""
     for number in range(times):
         await context.sample(f"sample {number}", f"{number}", max_tokens=1000)
     return "said enough"
 
 
 async def prompted(context: Context) -> str:
-    """Writes a prompt to whoever is named."""
+    """Create a prompt with the given name."""
     return f"Dear {await name_of(context)}"
 
 
 async def read(context: Context) -> str:
-    """Is another resource for whoever is named."""
+    """Return a resource that depends on the given name."""
     return f"Hello {await name_of(context)}"
 
 
 async def reads(context: Context) -> str:
-    """Reads a resource that asks."""
+    """Read a resource that asks a question."""
     text: str = (await context.read_resource("x://asks"))[0]["text"]
     return text
 

@@ -116,7 +116,7 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "completion/values": "server/utilities/completion: prompts by name, resources by URI or template",
         "completion/most-values": "server/utilities/completion: 100 at the most, and whether there are more",
         "completion/invalid": "server/utilities/completion Error Handling: -32602",
-        # While a call runs
+        # Running calls
         "progress/token": "basic/patterns/progress: the token of the request, unchanged",
         "progress/increases": "basic/patterns/progress: each value is greater than the one before",
         "progress/asked-for": "basic/patterns/progress: no progress without a token",
@@ -143,7 +143,7 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "tasks/ttl": "Task Polling: a task is kept for its ttl, and can be deleted after it",
         "tasks/notifications": "Task Status Notifications: to streams that name the task, as tasks/get would answer",
         "tasks/limits": "basic/utilities/tasks, Security: limits of tasks at once, and of their ttl",
-        # Asking
+        # Questions
         "asking/declared": "client/elicitation, sampling, roots Capabilities: only what the client declared",
         "asking/several": "basic/patterns/mrtr: several input requests at once; before, requests beside each other",
         "asking/malformed": "basic/patterns/mrtr: answers are validated, -32602; a tool error before (decision)",
@@ -153,7 +153,7 @@ REQUIREMENTS: Final[Mapping[str, str]] = MappingProxyType(
         "roots/list": "client/roots: roots/list",
         "mrtr/retry": "basic/patterns/mrtr: no requests to the client; it tries again with inputResponses",
         "mrtr/state": "basic/patterns/mrtr: requestState is signed, and bound to its call",
-        # Being told
+        # Notifications
         "list-changed/session": "2025-11-25 server/tools, prompts, resources: list_changed",
         "list-changed/waits": "decision: kept for the next stream of the session, each list once",
         "subscriptions/acknowledged": "basic/patterns/subscriptions: first of all, what of the filter is honoured",

@@ -56,10 +56,10 @@ class AccessTokens:
         views: Mapping[str, str],
         introspector: Introspector | None = None,
     ) -> None:
-        """Accept access tokens of `issuer`, which is one of the issuers of `entry`.
+        """Accept access tokens of `issuer`, which is configured by `entry`.
 
-        `audiences` contains the accepted values of `aud`, normalized by `normal_audience`. `views` maps some audiences
-        to views. A token for such an audience grants access to this view only.
+        `audiences` contains the accepted values of `aud`, normalized by `normal_audience`. The keys of `views` are
+        audiences that grant access to a single view, whose name is the value.
         """
         self.entry: Final = entry
         self._issuer: Final = issuer
@@ -75,7 +75,7 @@ class AccessTokens:
         """Digest of the rules for tokens, except required scopes and views, which `accepts` checks separately."""
 
     def accepts(self, identity: Identity) -> bool:
-        """Whether the current configuration still accepts an identity that was verified before a reload."""
+        """Whether an identity that was verified before a reload is still accepted."""
         return (
             identity.realm == self._issuer
             and identity.credential == self._fingerprint
@@ -156,8 +156,8 @@ class AccessTokens:
         """Identify a user from the ID token and the access token of an OpenID Connect sign-in.
 
         If the access token is valid for this server, return its identity. Otherwise, return an identity with the roles
-        of the ID token and with `scopes`, which come from the token response. If the response contains no scopes (RFC
-        6749 §5.1), use the scopes of the ID token.
+        of the ID token and with `scopes`. These are the scopes in the token response. If it contains none (RFC 6749
+        §5.1), use the scopes of the ID token.
         """
         claims = await _claims_or_error(self._id_claims(id_token, client_id=client_id, nonce=nonce))
         if isinstance(claims, AuthError):
@@ -180,7 +180,6 @@ class AccessTokens:
         return claims
 
     async def _id_claims(self, id_token: str, *, client_id: str, nonce: str) -> JsonObject:
-        """Return the claims of an ID token for this sign-in (OpenID Connect Core §3.1.3.7)."""
         claims = await self._signed_claims(id_token)
         if claims.get("nonce") != nonce:
             raise TokenError("The ID token belongs to another sign-in")
@@ -199,7 +198,6 @@ class AccessTokens:
         return read_claims(token, keys[:_MAX_TRIED], algorithm=algorithm, issuer=self._issuer)
 
     def _identity(self, claims: JsonObject, *, views: frozenset[str] | None) -> Identity | AuthError:
-        """Return the identity of a valid token, or an error if the token lacks a required scope."""
         try:
             exact_json.dumps(claims)
         except TypeError:
@@ -222,7 +220,6 @@ class AccessTokens:
         )
 
     def _views_of(self, claims: JsonObject) -> frozenset[str] | None:
-        """Return the views that a token grants access to, or None for all views."""
         # Access tokens of Amazon Cognito have a `client_id` instead of `aud`.
         takes_client_id = self.entry.audience_claim == "client_id" or claims.get("token_use") == "access"
         audience = claims.get("aud", claims.get("client_id") if takes_client_id else None)

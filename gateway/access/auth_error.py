@@ -13,12 +13,12 @@ _UNQUOTABLE: Final = re.compile(r"[^\x20\x21\x23-\x5b\x5d-\x7e]")
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of `WWW-Authenticate` that all errors of a path share."""
+    """Parameters of the `WWW-Authenticate` header that all errors of one path share."""
 
     metadata_url: str | None = None
     """URL of the protected resource metadata (RFC 9728 §5.1)."""
     scopes: Sequence[str] = ()
-    """Scopes that every token and this operation require."""
+    """The required scopes: those of the server and those of the requested operation."""
 
 
 NO_CHALLENGE: Final = Challenge()
@@ -59,7 +59,7 @@ class AuthError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def invalid_request(message: str) -> AuthError:
-    """Return the error for a malformed credential or several credentials (RFC 6750 §3.1)."""
+    """Return the error for a malformed credential, or for several credentials (RFC 6750 §3.1)."""
     return AuthError(status=400, error="invalid_request", message=message)
 
 

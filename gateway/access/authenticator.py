@@ -61,7 +61,7 @@ class ApiKeys:
         return holder
 
     def revalidate(self, identity: Identity) -> Identity | None:
-        """Return the current identity for an API key, or None if the key no longer exists under the same name."""
+        """Return the current identity for an API key, or None if the key was removed or renamed."""
         same = (identity.subject_key, identity.credential)
         return next((holder for _, holder in self._holders if (holder.subject_key, holder.credential) == same), None)
 
@@ -91,7 +91,8 @@ class Authenticator:
     ) -> None:
         """Accept all requests until `configure` is called.
 
-        `fetch` and `post` send requests to issuers. Replicas with the same `key` accept each other's DPoP nonces.
+        `fetch` and `post` send requests to issuers. `key` signs DPoP nonces, so replicas with the same key accept each
+        other's nonces.
         """
         self._post: Final = post
         self._proofs: Final = ProofVerifier(key, used=UsedStates() if used_proofs is None else used_proofs)
@@ -128,9 +129,9 @@ class Authenticator:
         self._configure_issuers()
 
     def set_audiences(self, names: Iterable[str]) -> None:
-        """Set the URLs of this server, which tokens must have as audience unless their issuer sets `audience`.
+        """Set the URLs of this server. Tokens must have one of them as audience, unless the issuer's `audience` is set.
 
-        The audience of a view is one of these URLs followed by the name of the view.
+        The audience of a view is one of these URLs, followed by the name of the view.
         """
         self._own_names = frozenset(map(normal_audience, names))
         self._configure_issuers()
@@ -138,12 +139,12 @@ class Authenticator:
     async def identify(
         self, *, authorization: Sequence[str], api_key: Sequence[str], request: ProofRequest | None = None
     ) -> Identity | AuthError:
-        """Return the identity of the sender of a request.
+        """Return the identity of the caller who sent a request.
 
         1. Without `auth`, the request is anonymous.
         2. There must be one well-formed credential, otherwise 400 or 401.
         3. The credential must be a known API key or a valid access token (see `AccessTokens.identify`), otherwise 401.
-        4. A token that is bound to a key requires a proof (see `ProofVerifier.refusal`), otherwise 401.
+        4. A token that is bound to a private key requires a DPoP proof (see `ProofVerifier.refusal`), otherwise 401.
         """
         if self._auth is None:
             return ANONYMOUS
@@ -169,7 +170,6 @@ class Authenticator:
         return found if isinstance(found, AuthError) else await self._checked_binding(found, credential, request)
 
     async def _identify_token(self, token: str) -> Identity | AuthError:
-        """Verify a JWT with its issuer, or introspect an opaque token with each issuer in turn."""
         error: AuthError | None = None
         if not is_signed_token(token):
             for tokens in self._tokens.values():
@@ -187,7 +187,6 @@ class Authenticator:
     async def _checked_binding(
         self, identity: Identity, credential: Credential, request: ProofRequest | None
     ) -> Identity | AuthError:
-        """Check the authentication scheme, and the DPoP proof of a bound token (RFC 9449 §7)."""
         thumbprint = thumbprint_of(identity.claims)
         if thumbprint is None:
             if credential.is_bound:

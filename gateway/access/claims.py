@@ -1,4 +1,4 @@
-"""Reads the scopes, roles and facts of a caller from the claims of common identity providers."""
+"""Reads scopes, roles and template variables from the claims of common identity providers."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -91,7 +91,10 @@ def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
 
 
 def digest_of_facts(facts: JsonObject, names: Iterable[str]) -> bytes:
-    """Return a digest of selected members of `caller`, for cache keys. Return empty bytes without names."""
+    """Return a digest of selected members of the template variable `caller`, for cache keys.
+
+    Without names, return no bytes.
+    """
     values: dict[str, Json] = {}
     for name in names:
         fact, _, claim = name.partition(".")

@@ -29,7 +29,7 @@ _MAX_ID_LENGTH: Final = 512
 
 
 class ProofRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a request that a proof must match."""
+    """The properties of a request that a DPoP proof must match."""
 
     proofs: Sequence[str]
     method: str
@@ -39,7 +39,7 @@ class ProofRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 class ProofVerifier:
     def __init__(self, key: bytes, *, used: UsedStates, clock: Callable[[], float] = time.time) -> None:
-        """Replicas with the same `key` accept each other's nonces. `used` records which proofs were used."""
+        """`key` signs nonces, so replicas with the same key accept each other's nonces. `used` records used proofs."""
         self._key: Final = hmac.digest(key, b"mcp-gateway dpop nonce", "sha256")
         self._clock: Final = clock
         self._used: Final = used
@@ -81,7 +81,6 @@ class ProofVerifier:
         return claims
 
     async def _use(self, claims: JsonObject, thumbprint: str) -> None:
-        """Record that a proof was used. Raise TokenError if the proof was used before."""
         identifier = claims.get("jti")
         if not isinstance(identifier, str) or not 0 < len(identifier) <= _MAX_ID_LENGTH:
             raise TokenError("The DPoP proof has no jti")

@@ -14,21 +14,21 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     principal: str | None = None
     """Name of the API key, or subject of the token. None for anonymous callers."""
     realm: str = ""
-    """URL of the issuer, or the realm of API keys. The same name in two realms means two different principals."""
+    """URL of the issuer, or `API_KEY_REALM`. Equal names in different realms belong to different principals."""
     scopes: frozenset[str] | None = None
     """None means all scopes."""
     credential: str = ""
-    """Digest of the API key, or of the settings that access tokens must match. Sessions end when the digest changes."""
+    """Digest of the API key, or of the rules for access tokens. Sessions end when the digest changes."""
     views: frozenset[str] | None = None
     """Views that the credential grants access to. None means all views."""
     expires_at: float | None = None
-    """Unix time."""
+    """Unix time at which the credential expires, or None."""
     claims: dict[str, Json] = {}
     roles: tuple[str, ...] = ()
 
     @property
     def subject_key(self) -> str | None:
-        """Identifies the caller as the owner of sessions, tasks and outputs. None for anonymous callers."""
+        """Identifies the owner of sessions, tasks and outputs. None for anonymous callers."""
         return None if self.principal is None else f"{self.realm} {self.principal}"
 
     def may_enter(self, view: str | None) -> bool:
@@ -42,7 +42,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Credential(msgspec.Struct, frozen=True):
     secret: str
     is_bearer: bool
-    """Whether the secret was sent as a token in `Authorization`, and not in `X-API-Key`."""
+    """Whether the secret was sent in the `Authorization` header. False for `X-API-Key`."""
     is_bound: bool = False
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class Subject(msgspec.Struct, frozen=True):
     issuer: str = ""
     is_operator: bool = False
     is_calling: bool = True
-    """Whether the caller made the request. False for background requests that use the caller's credentials."""
+    """Whether the caller made the request. False for background requests with the caller's credentials."""
 
 
 API_KEY_REALM: Final = "api-key"

@@ -30,11 +30,11 @@ _ACCEPT: Final = f"application/json, {_JWT};q=0.5"
 
 
 PostResponse = tuple[int, str, bytes]
-"""Status, media type and body."""
+"""Status, media type and body of a response."""
 Post = Callable[[str, Mapping[str, str], bytes], Awaitable[PostResponse]]
 """Sends a POST request, given its URL, headers and body. Raises FetchError if there is no response.
 
-Limits time and size, and does not follow redirects.
+The function must limit the time and the size, and must not follow redirects.
 """
 
 

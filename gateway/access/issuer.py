@@ -25,7 +25,10 @@ class NotFoundError(FetchError):
 
 
 Fetch = Callable[[str], Awaitable[Json]]
-"""Fetches a JSON document, or raises FetchError. Limits time and size, and does not follow redirects."""
+"""Fetches the JSON document at a URL, or raises FetchError.
+
+The function must limit the time and the size, and must not follow redirects.
+"""
 
 
 async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
@@ -41,10 +44,11 @@ async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
 
 
 async def issuer_metadata(issuer: str, fetch: Fetch, *, advice: str = "") -> tuple[str, JsonObject]:
-    """Return the URL and the content of the metadata of an issuer.
+    """Return the URL and the content of an issuer's metadata.
 
-    Raise NotFoundError, whose text ends with `advice`, if the metadata does not exist, and FetchError if the metadata
-    cannot be fetched or belongs to a different issuer.
+    Raises:
+        NotFoundError: The metadata does not exist. The text ends with `advice`.
+        FetchError: The metadata cannot be fetched, or belongs to a different issuer.
     """
     missing = f"{issuer} has no metadata at its well-known URLs{advice}"
     url, metadata = await first_document(metadata_urls(issuer), fetch, missing=missing)
@@ -55,7 +59,10 @@ async def issuer_metadata(issuer: str, fetch: Fetch, *, advice: str = "") -> tup
 
 
 async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> tuple[str, JsonObject]:
-    """Return the URL and the content of the first document that exists. If none exists, raise NotFoundError."""
+    """Return the URL and the content of the first document that exists.
+
+    If none exists, raise NotFoundError(`missing`).
+    """
     for url in urls:
         try:
             document = await fetch(url)
@@ -69,7 +76,7 @@ async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> 
 
 
 def is_trustworthy(url: str) -> bool:
-    """Whether responses from a URL are protected from forgery: https, or http on this machine."""
+    """Return whether responses from a URL are protected from forgery: https, or http on this machine."""
     try:
         parts = urlsplit(url)
         host = host_of(parts.netloc)

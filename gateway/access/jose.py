@@ -26,7 +26,7 @@ ALGORITHMS: Final = {
 
 FOREIGN_ISSUER: Final = "The token was issued by a different authorization server"
 LEEWAY_SECONDS: Final = 10
-"""Maximum time by which the clock of an issuer can be ahead. The leeway does not apply to `exp`."""
+"""How many seconds the clock of an issuer can be ahead. The leeway does not apply to `exp`."""
 MAX_TOKEN_LENGTH: Final = 16 * 1024
 _MIN_RSA_KEY_BITS: Final = 2048  # RFC 7518 §3.3
 
@@ -36,7 +36,7 @@ _MAX_KID_LENGTH: Final = 512
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt", "application/jwt"})
 """Accepted values of `typ` in lower case, from RFC 9068 §2.1 and from older issuers."""
 _END_OF_TIME: Final = 253_402_300_800
-"""The year 10000, which Python cannot represent as a date."""
+"""The start of the year 10000 in Unix time. Python cannot represent this date."""
 _CLAIMS: Final = ("iss", "sub", "exp")
 _THUMBPRINT_MEMBERS: Final = {"RSA": ("e", "kty", "n"), "EC": ("crv", "kty", "x", "y"), "OKP": ("crv", "kty", "x")}
 """Members that a thumbprint covers, by type of key (RFC 7638 §3.2, RFC 8037 §2)."""
@@ -111,7 +111,6 @@ def read_signed_response(token: str, keys: Sequence[Json], *, algorithm: str, is
 
 
 def _decoded(token: str, keys: Sequence[Json], **options: Json) -> JsonObject:
-    """Return the claims of a token. Raise TokenError if none of the keys has signed the token."""
     import jwt  # noqa: PLC0415 - of the extra
 
     problem = "The token is signed with a key that the authorization server does not publish"

@@ -23,7 +23,7 @@ _MAX_DOUBLINGS: Final = 16
 _RENEW_SECONDS: Final = 600.0
 AVERAGE_INTERVAL_SECONDS: Final = 15.0
 SPARE_FETCHES: Final = 2
-"""Number of further fetches in a burst, because an issuer can rotate its keys right after a fetch."""
+"""How many fetches can exceed the average rate in a burst. An issuer can rotate its keys right after a fetch."""
 MAX_WAIT_SECONDS: Final = 5.0
 _MAX_PAUSE_SECONDS: Final = 120.0
 
@@ -35,7 +35,7 @@ class KeysUnavailableError(Exception):
 
 
 SigningKey = tuple[str | None, frozenset[str], Json]
-"""Key ID, algorithms, and the key for PyJWT."""
+"""The ID of a key, its algorithms, and the key itself for PyJWT."""
 
 
 class JwksCache:
@@ -135,7 +135,6 @@ class JwksCache:
 
 
 def _read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
-    """Return the supported signing keys of a JSON Web Key Set (RFC 7517 §5). Raise FetchError if there are none."""
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise FetchError(f"{url} is not a JSON Web Key Set")

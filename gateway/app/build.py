@@ -1,4 +1,4 @@
-"""Builds the parts of a daemon and connects them."""
+"""Creates the objects of a daemon, and connects them."""
 
 import asyncio
 import os
@@ -98,7 +98,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     serves_one_request: bool = False,
     opens_console: bool = False,
 ) -> App:
-    """Load the configuration and start every part except the listeners. See `Gateway` for the arguments."""
+    """Load the configuration, and start everything except the listeners. See `Gateway` for the arguments."""
     redactor, number = LiveRedactor(), 0 if worker is None else worker.number
     logs = Logs(
         level=settings.log_level,
@@ -489,7 +489,6 @@ def _resource_updated(
 
 
 def _counted_names(catalog: Catalog) -> dict[str, frozenset[str]]:
-    """Return the names that can become metric labels, by kind. Other names that clients send must not become labels."""
     prompts = frozenset(catalog.prompts)
     own = OWN_NAMES if any(view.add_search for view in catalog.views.values()) else ()
     resources = frozenset(each.name for each in (*catalog.resources.values(), *catalog.resource_templates))

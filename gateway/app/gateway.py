@@ -41,13 +41,13 @@ from gateway.transports.stdio.stdio import StandardStreams
 log: Final = structlog.get_logger(__name__)
 
 CLEAN_UP_SECONDS: Final = 10.0
-"""The time for clean-up after calls are cancelled. Child processes receive SIGTERM, then SIGKILL."""
+"""How many seconds the clean-up can take after calls are cancelled. Child processes receive SIGTERM, then SIGKILL."""
 EXIT_SECONDS: Final = 1.0
-"""The time that tasks and threads of plugins have to end after all parts are closed."""
+"""How many seconds tasks and threads of plugins have to end after everything else is closed."""
 
 
 class Gateway:
-    """Runs one daemon. Entering the context loads the configuration, and `serve` listens until a stop signal."""
+    """Runs one daemon. `async with` loads the configuration, and `serve` listens until a stop signal."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Gateway:
         self.app: App
 
     async def __aenter__(self) -> Self:
-        """Load the configuration and start every part except the listeners. Raise ConfigError for invalid files."""
+        """Load the configuration, and start everything except the listeners. Raise ConfigError for invalid files."""
         # Plugins may print or start child processes, which must not use the client's streams or inherit sockets.
         standard_streams = StandardStreams.take() if self._settings.stdio else None
         self._inherited = take_inherited() if self._worker is None else self._worker.sockets
@@ -115,8 +115,8 @@ class Gateway:
     ) -> None:
         """Listen until SIGINT, SIGTERM or the end of standard input, then drain.
 
-        The process exits a limited time after the first signal, even if a part hangs. `on_exit` is called just before
-        an exit without clean-up, possibly from another thread.
+        After the first signal, the process exits within a time limit, even if some code hangs. If clean-up is skipped,
+        `on_exit` is called just before the exit, possibly from another thread.
         """
         seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
 
@@ -141,7 +141,6 @@ class Gateway:
         log.info("stopped")
 
     def _leave_sockets(self) -> None:
-        """Stop, and let the replacement worker accept connections from the same sockets."""
         self._leaves_sockets = True
         self._stop_wanted.set()
 

@@ -24,11 +24,11 @@ from gateway.transports.stdio.stdio import Stdio
 log: Final = structlog.get_logger(__name__)
 
 _INHERITED: Final = "LISTEN_FDS"
-_NOTICE_SHARE: Final = 0.25
-"""The share of the drain time during which connections are still accepted."""
+_NOTICE_FRACTION: Final = 0.25
+"""The fraction of the drain time during which connections are still accepted, so that load balancers can react."""
 _MAX_NOTICE_SECONDS: Final = 10.0
 _HANDOVER_SECONDS: Final = 1.0
-"""How long open connections can still be used after another process has taken over the sockets."""
+"""How many seconds open connections can still be used after another process has taken over the sockets."""
 
 
 def check_view(name: str | None, views: Collection[str]) -> None:
@@ -65,7 +65,7 @@ async def open_listeners(
 
 
 async def drain(app: App, seconds: float, *, leaves_sockets: bool) -> None:
-    """Refuse new sessions and streams, and wait up to `seconds` for calls in flight to finish."""
+    """Refuse new sessions and streams, and wait for calls in flight for at most `seconds`."""
     notice = 0.0
     if app.http is not None:
         notice = await _stop_accepting(app.http, app.core.health, seconds, leaves_sockets=leaves_sockets)
@@ -82,7 +82,7 @@ async def _stop_accepting(http: HttpServer, health: Health, seconds: float, *, l
     http.begin_draining()
     # Give load balancers that poll `/-/ready` time to react.
     has_notice = http.address is not None and not leaves_sockets and health.is_watched
-    notice = min(seconds * _NOTICE_SHARE, _MAX_NOTICE_SECONDS) if has_notice else 0.0
+    notice = min(seconds * _NOTICE_FRACTION, _MAX_NOTICE_SECONDS) if has_notice else 0.0
     await asyncio.sleep(notice)
     http.stop_accepting()
     if leaves_sockets:
@@ -102,7 +102,6 @@ async def _open_http(app: App, http: HttpServer, stack: AsyncExitStack, inherite
 
 
 def _require_auth_or_loopback(where: ListenAddress, settings: Settings, served: Candidate) -> None:
-    """Raise ConfigError for a public address without authentication, because anyone could run the tools."""
     if served.document.auth is not None or where.address.is_loopback:
         return
     if not settings.allow_anonymous:

@@ -31,7 +31,7 @@ Sources = Mapping[str, Callable[[], Reading]]
 def metrics_exposition(
     core: Core, *, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
 ) -> MetricsExposition:
-    """Return an object that reads every metric in `metric_definitions.READ` from the parts of the daemon."""
+    """Return an exposition that computes the metrics in `metric_definitions.READ` at each scrape."""
     dispatcher, services, audit = core.dispatcher, core.services, core.audit
     sources: Sources = {
         "mcp_gateway_build_info": lambda: {(__version__,): 1},
@@ -59,7 +59,7 @@ def metrics_exposition(
 
 
 def _upstream_seconds(upstreams: UpstreamSource) -> Iterable[Metric]:
-    """Return the histogram of request durations of each upstream server. This function can run in another thread."""
+    """Return the request durations of each upstream server as a histogram. Callable from any thread."""
     family = HistogramMetricFamily(UPSTREAM_SECONDS.name, UPSTREAM_SECONDS.meaning, labels=UPSTREAM_SECONDS.labels)
     # Iterate over a copy, because a reload can change the dictionary during the iteration.
     for name, server in list(upstreams.servers.items()):

@@ -1,4 +1,4 @@
-"""Lists the parts of a daemon that `build` creates and connects."""
+"""The objects of a daemon, which `build` creates."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ from gateway.upstreams.source import UpstreamSource
 
 
 class Core(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of a daemon that do not depend on a transport."""
+    """The objects of a daemon that do not depend on a transport."""
 
     settings: Settings
     redactor: LiveRedactor
@@ -52,7 +52,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     core: Core
     logs: Logs
     status: Callable[[], JsonObject]
-    """A function that returns the response body of `/-/status` for this process."""
+    """Returns the response body of `/-/status` for this process."""
     metrics: MetricsExposition
     reloads: ReloadRequests
     http: HttpServer | None
@@ -61,4 +61,4 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     console: WebConsole | None
     console_feed: EventFeed
     console_worker: ThisWorker | None
-    """Answers requests of other workers for this worker's console data."""
+    """Responds to other workers that request this worker's console data."""

@@ -13,7 +13,7 @@ from gateway.reload.reloader import Reloader, Trigger
 
 
 class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
-    """Reloads the configuration when an operator asks for it, and reports each reload to the service manager."""
+    """Reloads the configuration at an operator's request, and reports each reload to systemd."""
 
     reloader: Reloader
     store: CatalogStore
@@ -21,7 +21,10 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
     service_manager: ServiceManager
 
     async def reload(self, *, trigger: Trigger = "request") -> JsonObject:
-        """Reload the configuration files. Return the generation that is now served, and any problems."""
+        """Reload the configuration files.
+
+        Return the number of the served configuration (`generation`), and any problems.
+        """
         # systemd.service(5), Type=notify-reload: `systemctl reload` returns once `ready` is sent.
         self.service_manager.reloading()
         status = await self.reloader.reload(trigger=trigger)

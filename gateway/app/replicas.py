@@ -22,7 +22,7 @@ log: Final = structlog.get_logger(__name__)
 _SERVED: Final = "catalog served"
 _FOLLOW_SECONDS: Final = 5.0
 _RESPONSE_SECONDS: Final = 2.0
-"""The maximum time that a call waits for other replicas after enabling or disabling a primitive."""
+"""How many seconds a call waits for other replicas after it has enabled or disabled a tool, resource or prompt."""
 _LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "resources": "resources"}
 _ANNOUNCEMENT: Final = "announcement"
 _SIGN_IN: Final = "sign-in"
@@ -40,10 +40,13 @@ class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnnouncementsDue(msgspec.Struct, frozen=True):
-    """An event. Without `repeated`, all replicas agree or the timeout has passed, so send delayed announcements."""
+    """Published when delayed announcements must be sent, or when the lists in `repeated` must be announced again.
+
+    Delayed announcements are due once all replicas agree, or after a timeout.
+    """
 
     repeated: Sequence[ListKind] = ()
-    """Lists to announce again, because a late replica has caught up, and clients could have read its old lists."""
+    """Lists whose old version clients could have read from a replica that was late."""
 
 
 def announce(event: AnnouncementsDue, notifier: ChangeNotifier) -> None:
@@ -56,10 +59,10 @@ def announce(event: AnnouncementsDue, notifier: ChangeNotifier) -> None:
 class CatalogAgreement:
     """Delays announcements of changed lists until all replicas serve the new lists.
 
-    A notified client can reach any replica with its next request. A replica that has not reloaded yet would return
-    the old list, and the client would miss the change. Replicas therefore exchange the fingerprints of their lists, and
-    announce changes once all fingerprints are equal or a timeout has passed. If a replica catches up after the timeout,
-    the changed lists are announced again.
+    After an announcement, a client can send its next request to any replica. A replica that has not reloaded yet would
+    return the old list. Replicas therefore exchange fingerprints of their lists. Changes are announced once all
+    fingerprints are equal, or after a timeout. If a replica catches up after the timeout, the changed lists are
+    announced again.
     """
 
     def __init__(self, replica: Replica, *, store: CatalogStore, events: Events) -> None:
@@ -155,10 +158,10 @@ _DECODER: Final = msgspec.msgpack.Decoder(ServedCatalog)
 
 
 class SharedChanges:
-    """Tells other replicas about changes that plugins make at run time and about sign-ins of users.
+    """Tells other replicas about sign-ins of users, and about changes that plugins make at run time.
 
-    For replicas that start later, the store records whether a plugin has enabled or disabled a primitive. If several
-    replicas change a primitive at once, all replicas apply the state in the store.
+    The store records which tools, resources and prompts plugins have enabled or disabled. Replicas that start later
+    read this state. After concurrent changes, all replicas apply the state in the store.
     """
 
     def __init__(self, replica: Replica, *, store: CatalogStore, notifier: ChangeNotifier, events: Events) -> None:
@@ -221,7 +224,6 @@ class SharedChanges:
         return b""
 
     async def _switch(self, what: str, kind: str, name: str) -> None:
-        """Enable or disable a primitive as recorded in the store. Without a record, apply `what`."""
         kept = await self._replica.store.command("HGET", self._key, f"{kind} {name}")
         self._apply(what if kept is None else kept.decode(), kind, name)
 

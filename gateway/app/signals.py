@@ -30,7 +30,10 @@ class ExitWatchdog:
         threading.Thread(target=self._wait, name="exit watchdog", daemon=True).start()
 
     def arm(self, *, seconds: float, exit_code: int = 0) -> None:
-        """End the process with `exit_code` after `seconds`, unless an earlier deadline is set."""
+        """End the process with `exit_code` after `seconds`.
+
+        If several calls set a deadline, the earliest one applies.
+        """
         self._deadlines.put((time.monotonic() + seconds, exit_code))
 
     def exit_now(self, exit_code: int) -> None:
@@ -78,7 +81,7 @@ def on_stop_signals(
 def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Cancel the current task on SIGINT and SIGTERM, and suppress the resulting CancelledError.
 
-    `on_exit` is called just before an exit without clean-up, possibly from another thread.
+    If clean-up is skipped, `on_exit` is called just before the exit, possibly from another thread.
     """
     task, was_cancelled = asyncio.current_task(), False
 

@@ -35,7 +35,7 @@ MAX_CLIENTS: Final = 20
 def read_status(
     core: Core, *, http: HttpServer | None, open_sessions: Callable[[], Iterable[tuple[Binding, Session]]]
 ) -> JsonObject:
-    """Return the response body of `/-/status`, with secrets masked."""
+    """Return the response body of `/-/status`. Secrets are masked."""
     pipeline, dispatcher, services, health = core.pipeline, core.dispatcher, core.services, core.health
     concurrency, limits = dispatcher.concurrency, pipeline.served.document.limits
     status = {
@@ -90,7 +90,7 @@ def refusals(dispatcher: Dispatcher, http: HttpServer | None) -> dict[str, int]:
 
 
 def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, has_console: bool) -> JsonObject:
-    """Return the daemon's properties for `/-/api/`. `base_url` is the start of the MCP endpoint's URL, if known."""
+    """Return the response body of `/-/api/`. `base_url` is the scheme, host and prefix of the MCP endpoint, or None."""
     pipeline = core.pipeline
     document = pipeline.served.document
     name = document.server.name
@@ -111,7 +111,7 @@ def daemon_info(base_url: str | None, *, core: Core, http: HttpServer | None, ha
 
 
 def endpoint_url(listen: Listen, http: HttpServer | None, base_url: str | None) -> str | None:
-    """Return the MCP endpoint's URL, if a URL is known. `listen.public_url` takes precedence over `base_url`."""
+    """Return the MCP endpoint's URL, or None if it is unknown. `listen.public_url` takes precedence over `base_url`."""
     base_url = listen.public_url.rstrip("/") if listen.public_url else base_url
     if base_url is not None:
         return f"{base_url}{listen.path}"
@@ -251,7 +251,10 @@ def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[ClientKin
 
 
 def listed(kinds: dict[ClientKind, int], *, counted: str) -> list[Json]:
-    """Return the `MAX_CLIENTS` most frequent kinds of clients, and one entry with the sum (`counted`) of all others."""
+    """Return the `MAX_CLIENTS` most frequent kinds of clients, and the sum of all others in one more entry.
+
+    `counted` is the name of the member that contains the number.
+    """
     ranked = sorted(kinds.items(), key=lambda item: -item[1])
     entries: list[Json] = [
         {"client": client, "era": era.value, "revision": revision, "transport": str(transport), counted: count}

@@ -12,7 +12,7 @@ _MICROSECONDS: Final = 1_000_000
 
 
 class ServiceManager:
-    """Sends the daemon's state to systemd. Without `NOTIFY_SOCKET`, all methods do nothing."""
+    """Notifies systemd of the daemon's state. Without `NOTIFY_SOCKET`, all methods do nothing."""
 
     def __init__(self, environ: MutableMapping[str, str]) -> None:
         """Read systemd's variables and remove them from `environ`, so that child processes cannot notify systemd."""
@@ -34,7 +34,7 @@ class ServiceManager:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Send watchdog messages from the event loop while the context lasts."""
+        """Send watchdog messages from the event loop until the context exits."""
         if not self._address or self._watchdog_seconds <= 0:
             yield
             return

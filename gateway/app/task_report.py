@@ -1,4 +1,4 @@
-"""Reports MCP tasks to operators. Progress reports and input requests are included only if the console is served."""
+"""Describes MCP tasks for operators. Progress and input requests are only included if the console is served."""
 
 from typing import Final
 

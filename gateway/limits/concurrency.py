@@ -1,10 +1,11 @@
-"""Limits concurrent calls per caller, per primitive, and in total, within one event loop.
+"""Limits concurrent calls: per caller, per tool, resource or prompt, and in total.
 
-With several replicas, the limits per caller and in total apply to all replicas together. The limits per primitive apply
-to each replica.
+With several replicas, the limits per caller and in total apply to all replicas together. The other limits apply to each
+replica.
 
-All calls acquire the limits in the same order, so deadlocks are impossible. The caller's limit is first, so that calls
-that wait for it do not block other callers. The total is last, so that calls that wait for a primitive do not use it.
+All calls acquire the limits in the same order, so there are no deadlocks. A call acquires the caller's limit first, so
+that waiting calls of one caller do not occupy other limits. A call acquires the total limit last, so that waiting calls
+do not occupy it.
 """
 
 import asyncio
@@ -32,7 +33,10 @@ class ConcurrencyLimiter:
         return self._shared is not None and not self._shared.is_unavailable
 
     def try_acquire(self, primitive: str, limit: Limit) -> "ConcurrencyPermit | None":
-        """Return a permit that only counts against the limit of `primitive`, or None if no slot is free."""
+        """Return a permit that only counts against the limit of a tool, resource or prompt.
+
+        Return None if no slot is free.
+        """
         semaphore = self._primitives[primitive]
         return ConcurrencyPermit((semaphore,)) if semaphore.try_acquire(limit) else None
 
@@ -73,14 +77,14 @@ class ConcurrencyLimiter:
 
     @property
     def running(self) -> int:
-        """The number of running calls, including nested calls."""
+        """The number of running calls, including calls that other calls have made."""
         # Calls that wait for the total limit already count as running for their primitive.
         return sum(each.running for each in self._primitives.values()) - _waiting(self._all)
 
     def uses(self, *, by_caller: bool) -> Iterator[tuple[str, int, int]]:
-        """Yield name, running plus waiting calls, and maximum running calls, for each caller or primitive.
+        """Yield the name, the number of running and waiting calls, and the limit of each caller or primitive.
 
-        A primitive's name is a string such as `tools/call/deploy`.
+        A primitive is a tool, resource or prompt. Its name is a string such as `tools/call/deploy`.
         """
         for name, each in (self._callers if by_caller else self._primitives).items():
             if used := each.running + each.waiting:
@@ -92,7 +96,7 @@ class ConcurrencyLimiter:
 
 
 class ConcurrencyPermit:
-    """The permit of a call, which holds one slot in each of several semaphores."""
+    """The permit of a running call. It holds one slot of each semaphore that limits the call."""
 
     __slots__ = ("_holders", "_is_suspended", "_semaphores")
 
@@ -107,14 +111,14 @@ class ConcurrencyPermit:
         task.add_done_callback(lambda _: self.release())
 
     def suspend(self) -> None:
-        """Free the permit until `resume` or `force_resume`, for example while the client is asked for input."""
+        """Free the slots until `resume` or `force_resume`, for example while the client is asked for input."""
         if self._holders and not self._is_suspended:
             self._is_suspended = True
             for semaphore in self._semaphores:
                 semaphore.suspend()
 
     async def resume(self) -> None:
-        """Wait for the suspended permit, ahead of new calls. If the wait is cancelled, take the permit anyway."""
+        """Wait for the slots again, ahead of new calls. If the wait is cancelled, take the slots anyway."""
         taken = 0
         try:
             for semaphore in self._semaphores if self._is_suspended else ():
@@ -128,15 +132,16 @@ class ConcurrencyPermit:
                 _release(self._semaphores[:taken])
 
     def force_resume(self) -> None:
-        """Take the suspended permit of a cancelled call again at once, even over the limit.
+        """Take the slots of a suspended call again at once, even if this exceeds the limit.
 
-        Otherwise, the remaining work of the cancelled call, such as a thread, would not count against the limit.
+        This is for cancelled calls. Otherwise, their remaining work, such as a thread, would not count against the
+        limit.
         """
         if self._is_suspended:
             self._note_resumed(over_limit=self._semaphores)
 
     def release(self) -> None:
-        """Release the permit for one holder. The release by the last holder frees the slots."""
+        """Release the permit for one holder. When the last holder releases the permit, the slots are freed."""
         self._holders -= 1
         if self._holders == 0:
             for semaphore in self._semaphores:
@@ -147,7 +152,6 @@ class ConcurrencyPermit:
             self._is_suspended = False
 
     def _note_resumed(self, *, over_limit: Sequence[FairSemaphore]) -> None:
-        """Count the call as running again. The semaphores in `over_limit` may then exceed their limit."""
         self._is_suspended = False
         for semaphore in self._semaphores:
             semaphore.note_resumed(over_limit=semaphore in over_limit)

@@ -1,11 +1,11 @@
-"""Implements a semaphore with a bounded queue that is fair between callers, for one event loop or for all replicas.
+"""A semaphore with a bounded queue that is fair between callers.
 
-Callers are served in rotation, and each caller's calls in order. If the queue is full, a new call replaces the
-last call of the caller with the longest queue, but is refused if the queue of its own caller would then be as long.
+Callers take turns, and each caller's calls are served in order. If the queue is full, a new call replaces the last call
+of the caller with the most waiting calls. The new call is refused if its own caller would then have as many.
 
-Each replica has its own semaphore for a shared limit. The semaphore sends the numbers of used and wanted slots to the
-store, and receives the number of slots that this replica can use. While the store is unavailable, each replica applies
-the whole limit by itself.
+A limit that replicas share has a semaphore in each replica. The semaphore sends the numbers of used and wanted slots to
+the store, and receives the number of slots that this replica can use. While the store is unavailable, each replica
+applies the whole limit by itself.
 """
 
 import asyncio
@@ -24,12 +24,12 @@ from gateway.state.redis_limits import RedisSemaphores
 log: Final = structlog.get_logger(__name__)
 
 _RETRY_SECONDS: Final = 1
-"""The retry delay for refused callers. It is a guess, because the duration of running calls is unknown."""
+"""The retry delay for refused calls in seconds. The real delay is unknown, because it depends on the running calls."""
 
 _CLAIM_AGAIN_SECONDS: Final = 0.5
-"""The interval at which a semaphore with waiting calls claims slots again."""
+"""While calls wait, slots are claimed from the store again at this interval."""
 _MAX_UNUSED: Final = 1024
-"""When there are this many semaphores, unused ones are dropped. Without a bound, each client address would add one."""
+"""If there are this many semaphores, unused ones are dropped. Otherwise, each client address would add a semaphore."""
 
 _Turn = asyncio.Future[None]
 
@@ -108,7 +108,10 @@ class FairSemaphore:
         self.release()
 
     def note_resumed(self, *, over_limit: bool) -> None:
-        """Count a suspended call as running. Set `over_limit` if the call did not wait in `reacquire`."""
+        """Count a suspended call as running.
+
+        `over_limit` means that the call has not waited for a slot in `reacquire`.
+        """
         self.suspended -= 1
         self.running += over_limit
 
@@ -138,7 +141,10 @@ class FairSemaphore:
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse waiting calls, each time of the caller with the most, until at most `most` are left."""
+        """Refuse waiting calls until at most `most` are left.
+
+        Each time, choose the caller with the most waiting calls.
+        """
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 
@@ -200,7 +206,6 @@ class _CallerQueue:
         self.length += 1
 
     def pop(self) -> _Turn:
-        """Remove and return the next turn, and move its caller behind all other callers."""
         caller, turns = next(iter(self._turns.items()))
         # Reinserting the caller makes it the last one in the dictionary.
         self._turns[caller] = self._turns.pop(caller)
@@ -222,7 +227,10 @@ class _CallerQueue:
         return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:
-        """Return the caller with the most waiting calls, or None if `than` would have as many with one more call."""
+        """Return the caller with the most waiting calls.
+
+        Return None if `than` would have as many after one more call.
+        """
         caller, turns = max(self._turns.items(), key=lambda item: len(item[1]), default=(than, ()))
         return caller if len(turns) > len(self._turns.get(than, ())) + 1 else None
 
@@ -240,7 +248,7 @@ def _discard(turns: deque[_Turn], turn: _Turn) -> bool:
 
 
 class SharedCapacity:
-    """The share of a limit that the store grants to one semaphore."""
+    """Manages the slots that the shared store grants to one semaphore."""
 
     def __init__(self, store: RedisSemaphores, semaphore: FairSemaphore, *, name: str) -> None:
         self._store: Final = store
@@ -263,7 +271,7 @@ class SharedCapacity:
 
     @property
     def elsewhere(self) -> tuple[int, int]:
-        """The last known numbers of running and waiting calls in other replicas."""
+        """The last known numbers of running and waiting calls at other replicas."""
         return (0, 0) if self._is_own else self._elsewhere
 
     def of(self, limit: Limit) -> int:
@@ -352,10 +360,10 @@ class SharedCapacity:
 
 
 class Semaphores(dict[str, FairSemaphore]):
-    """Holds the semaphores of a limit by key. Unused semaphores are dropped when there are many."""
+    """The semaphores of a limit by key. If there are many, unused ones are dropped."""
 
     def __init__(self, name: str = "", *, store: RedisSemaphores | None = None) -> None:
-        """Create the mapping. With `store`, all replicas share the limit. `name` identifies the limit in the store."""
+        """With `store`, all replicas share the limit. `name` identifies the limit in the store."""
         super().__init__()
         self._name: Final = name
         self._store: Final = store

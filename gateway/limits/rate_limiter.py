@@ -1,10 +1,10 @@
-"""Limits the rates of calls and sampling requests, per caller and in total, within one event loop.
+"""Limits the rates of calls and sampling requests, per caller and in total.
 
-Each call counts until the rate's period has passed since the call (a sliding log). So no period ever has more calls
-than allowed, while fixed windows and token buckets allow up to twice as many. Rates of few calls are exact. For higher
-rates, the times of calls are rounded up to keep the log small, so a caller at the limit waits slightly longer.
+A call counts until the period of the rate has passed (a sliding log). No period ever contains more calls than allowed,
+while fixed windows and token buckets allow up to twice as many. Rates of few calls are exact. For higher rates, the
+times of calls are rounded up to keep the log small, so a caller at the limit waits slightly longer.
 
-With several replicas, a shared store applies the same rules to all replicas together. While the store is unavailable,
+With several replicas, the shared store applies the same rules to all replicas together. While the store is unavailable,
 each replica uses a separate log.
 """
 
@@ -20,7 +20,9 @@ from gateway.errors import OverLimitError, StoreUnavailableError
 from gateway.state.redis_limits import RedisRates
 
 MAX_LOGS: Final = 65_536
-"""The maximum number of logs. The least recently used log is dropped, so a client with many names can evade limits."""
+"""The maximum number of logs. Above it, the least recently used log is dropped, so a client with many names evades
+limits.
+"""
 RESOLUTION: Final = 20
 """The maximum number of timestamps in a log. Rates of at most this many calls are exact."""
 
@@ -34,7 +36,7 @@ class RateLimiter:
     """Holds the logs of all limits. The logs outlive reloads, so that a reload does not reset the limits."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, shared: RedisRates | None = None) -> None:
-        """Create a limiter. `shared` counts the calls of all replicas. Pass None for a single process."""
+        """`shared` counts the calls of all replicas. None for a single process."""
         self._clock: Final = clock
         self._logs: Final[BoundedMap[tuple[str, str], _SlidingLog]] = BoundedMap(MAX_LOGS, clock=clock)
         self.shared: Final = shared
@@ -89,7 +91,10 @@ class RateLimiter:
                 return  # At other replicas, the call counts until it expires.
 
     def uses(self) -> Iterator[tuple[str, str, ParsedRate, int]]:
-        """Yield the name of each limit, the caller or "" for all callers together, the rate and the counted calls."""
+        """Yield the name of a limit, the caller, the rate and the number of counted calls.
+
+        The caller is empty for all together.
+        """
         now = self._clock()
         for (name, caller), log in self._logs.items():
             if log.rate is not None and (used := log.used(log.rate, now)):
@@ -133,7 +138,7 @@ class _SlidingLog:
         self._used = 0
 
     def renew(self, rate: ParsedRate, now: float) -> bool:
-        """Apply a rate, which a reload can have changed. Return whether `expires` has changed."""
+        """Set the rate, which a reload can have changed. Return whether `expires` has changed."""
         self.rate = rate
         if self.expires >= now + 1.5 * rate.seconds:
             return False
@@ -174,7 +179,7 @@ class _SlidingLog:
 
 
 _LimitedRate = tuple[ParsedRate, str, str]
-"""A rate, the key of the rate's log, and the rate's scope in words."""
+"""A rate, the key of its log, and a description of the callers for error messages."""
 
 
 def _limited_rates(limit: RateLimit, caller: str) -> list[_LimitedRate]:

@@ -25,7 +25,10 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRefusedError(OSError):
-    """Raised for a blocked address. After an `OSError`, aiohttp tries the other addresses of the host."""
+    """Raised for a blocked address.
+
+    The base class is `OSError`, so that aiohttp tries the other addresses of the host.
+    """
 
     def __init__(self, kind: str) -> None:
         super().__init__(errno.EACCES, f"the host has {kind}, which is not allowed")
@@ -33,7 +36,7 @@ class AddressRefusedError(OSError):
 
 
 class AddressGuard(msgspec.Struct, frozen=True):
-    """Checks the address of each socket before a connection pool opens the socket."""
+    """Checks the address of each connection before its socket is created."""
 
     allowed: frozenset[Network] = frozenset()
     allows_all: bool = False
@@ -45,7 +48,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
         return socket.socket(family=family, type=kind, proto=protocol)
 
     def check_spelled(self, host: str) -> None:
-        """Check a host name or address without resolving it. Raise AddressRefusedError if the host is not allowed."""
+        """Check a host without a DNS lookup. Raise AddressRefusedError for a blocked IP address or `localhost`."""
         host = host.lower().rstrip(".")
         # RFC 6761 §6.3: `localhost` and its subdomains mean loopback. Debian's /etc/hosts also has `ip6-localhost`.
         if host.endswith("localhost"):
@@ -66,7 +69,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
 
 
 class AddressPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """The hosts and networks that the setting `allow_private` allows."""
+    """The private hosts and networks that `allow_private` allows."""
 
     hosts: frozenset[str] = frozenset()
     guard: AddressGuard = AddressGuard()
@@ -135,14 +138,13 @@ _SPECIAL: Final = (
     # RFC 4291 §2.4: only 2000::/3 is assigned. Overlay networks such as Yggdrasil (200::/7) use the unassigned ranges.
     *_special("a reserved address", "100::/8", "200::/7", "400::/6", "800::/5", "1000::/4", "4000::/2", "8000::/1"),
 )
-"""Networks that are not public, each with a description of its addresses for errors. The first match applies."""
+"""Networks that are not public. The text describes an address of the network in errors. The first match applies."""
 
 
 _LOOPBACK: Final = IPv4Address("127.0.0.1")
 
 
 def _spelled_address(text: str) -> Address | None:
-    """Parse an address, including forms that only the system's resolver accepts, such as 0x7f.1."""
     try:
         # RFC 4007 §11.2: a zone can follow a percent sign. The zone does not change the kind of the address.
         return ip_address(text.strip("[]").partition("%")[0])
@@ -154,7 +156,6 @@ def _spelled_address(text: str) -> Address | None:
 
 
 def _all_forms(address: Address) -> Iterator[Address]:
-    """Yield an address and all IPv4 addresses that are embedded in it."""
     yield address
     if isinstance(address, IPv6Address):
         number = int(address)

@@ -147,7 +147,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundServices(Protocol):
-    """The services that outbound authorization uses. A configuration reload does not replace them."""
+    """Objects that outbound authorization uses. They are kept across configuration reloads."""
 
     @property
     def http(self) -> HttpClients: ...
@@ -160,7 +160,7 @@ class OutboundServices(Protocol):
 
 
 def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
-    """Report a configured `Authorization` header, because `auth` sets it. `problems` locates errors in `headers`."""
+    """Report an `Authorization` header in the configured `headers`, because `auth` sets this header."""
     for name in headers:
         if name.lower() == AUTHORIZATION.lower():
             problems.at(name).error("is set by the connection's `auth`; only one is allowed")
@@ -174,7 +174,7 @@ def compile_connection(
     issuers: Sequence[str] | None,
     problems: Problems,
 ) -> Authorization | None:
-    """Check a connection and compile its `auth`. For `issuers`, see `compile_authorization`."""
+    """Compile the `auth` of a connection, and report problems of all its settings. See `compile_authorization`."""
     sender = compile_sender(connection, problems, clients=services.http)
     if connection.auth is None:
         return None
@@ -202,8 +202,9 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
 ) -> Authorization | None:
     """Compile `auth` for the service at `service_url`. Report problems, and return None if `auth` cannot be used.
 
-    The guard, proxy and TLS settings of `sender` also apply to the authorization server. `redactor` masks secrets in
-    that server's responses. `issuers` are the accepted issuers of callers' tokens (`auth.oauth`), or None if unknown.
+    The proxy, the TLS settings and the address guard of `sender` also apply to the authorization server. `redactor`
+    masks secrets in the responses of that server. `issuers` lists the issuers of callers' access tokens (`auth.oauth`),
+    or is None if they are unknown.
     """
     if auth.bearer is not None:
         return FixedAuthorization(summary="bearer", value=f"Bearer {auth.bearer}")
@@ -242,7 +243,6 @@ def compile_authorization(  # noqa: PLR0913 - the facts of the connection
 def _exchanging(
     config: TokenRequest, issuers: Sequence[str] | None, problems: Problems
 ) -> tuple[TokenRequest, frozenset[str]]:
-    """Check a token exchange. Return the configuration, and the issuers of the callers' tokens to exchange."""
     if not issuers:
         if issuers is not None:
             problems.error("requires `auth.oauth`, because other callers have no access token to exchange")
@@ -293,8 +293,8 @@ def _compile_sign_in(
     )
 
 
-def key_file_of(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
-    """Return the files to watch for changes: the private key file, if there is one."""
+def key_files(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
+    """Return the file that contains the private key of `auth`, so that changes are noticed. The list can be empty."""
     config = None if auth is None else auth.client
     if config is None or config.private_key is None or PEM in config.private_key:
         return []

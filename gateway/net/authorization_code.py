@@ -43,7 +43,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     scopes: list[str]
     server: ServerMetadata
     client: OAuthClient | None
-    """The registered client. None to use the client of the configuration."""
+    """The client that the gateway has registered, or None for the client of the configuration."""
     access_token: str = ""
     """An empty string until the server has issued tokens."""
     expires_at: float | None = None
@@ -79,12 +79,18 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def key(self) -> str:
-        """The key of stored records. A changed URL, client or issuer changes the key, so old tokens are not used."""
+        """The key of stored records.
+
+        A changed URL, client or issuer results in a new key, so old tokens are not used.
+        """
         return entry_key(self.name, self.config, self.service_url)
 
     @property
     def kept_seconds(self) -> float:
-        """The number of seconds to store tokens: a day longer than `idle`, so that idle tokens can be revoked."""
+        """How long tokens are stored, in seconds.
+
+        The time is a day longer than `idle`, so that idle tokens can be revoked.
+        """
         return self.config.idle.total_seconds() + 86_400
 
     def callback_url(self, base_url: str | None) -> str:
@@ -172,14 +178,17 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return client, expires if isinstance(expires, int) and expires > 0 else None
 
     def scopes(self, challenged: Sequence[str], server: ServerMetadata) -> list[str]:
-        """Return the scopes to request: of the configuration and the challenge, or by default all of the service."""
+        """Return the scopes to request: those of the configuration and of the challenge.
+
+        If there are none, return all scopes that the service announces.
+        """
         scopes = dict.fromkeys([*self.config.scopes, *challenged] or server.resource_scopes)
         if _OFFLINE in server.scopes and scopes:
             scopes[_OFFLINE] = None
         return list(scopes)
 
     async def exchange(self, wanted: Tokens, code: str, *, redirect_uri: str, verifier: str, now: float) -> Tokens:
-        """Exchange an authorization code for tokens."""
+        """Exchange an authorization code for tokens. The result is a copy of `wanted` that contains the tokens."""
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -197,7 +206,6 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return await self._request(tokens, form, secrets=[refresh_token], now=now)
 
     async def _request(self, before: Tokens, form: Mapping[str, str], *, secrets: Sequence[str], now: float) -> Tokens:
-        """Send a token request. Return a copy of `before` with the issued tokens."""
         if before.server.resource is not None:
             form = {**form, "resource": before.server.resource}
         client, key = before.client or self.client, before.proof_key

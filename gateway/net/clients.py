@@ -1,8 +1,8 @@
-"""HTTP clients, with a connection pool for each connection profile.
+"""HTTP clients that share connection pools. Requests with equal `ClientProfile` settings use the same pool.
 
-The aiohttp sessions store no cookies, because callers must not share cookies. Proxies and credentials in environment
-variables are ignored. Calls have deadlines instead of a total timeout. `concurrency` limits the number of requests,
-aiohttp limits the size of lines, headers and chunks, and `Sender` limits the body and the duration of a response.
+Cookies are not stored, because callers must not share cookies. Proxies and credentials in environment variables are
+ignored. There is no total timeout, because calls have deadlines. aiohttp limits the size of lines, headers and chunks.
+`Sender` limits the size and the duration of a response.
 """
 
 import asyncio
@@ -40,7 +40,9 @@ class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     guard: AddressGuard
     proxy: str | None = None
-    """URL of the proxy. The guard must then allow all sockets, because each socket connects to the proxy."""
+    """URL of the proxy. With a proxy, the guard must allow all addresses, because sockets are only connected to the
+    proxy.
+    """
     trust: ssl.SSLContext | None = None
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
 
@@ -52,7 +54,7 @@ class Answer(msgspec.Struct, frozen=True):
     """Headers as received. Bytes that are not valid UTF-8 are represented by surrogates."""
     content: aiohttp.StreamReader
     is_redirected: bool = False
-    """Whether a redirect led to another origin. A 401 or 403 of that origin does not reject the credentials."""
+    """Whether a redirect led to another origin. A status 401 or 403 of that origin does not concern the credentials."""
 
     @property
     def media_type(self) -> str:
@@ -75,7 +77,6 @@ class Answer(msgspec.Struct, frozen=True):
         return body
 
     def _encodings_left(self) -> list[str]:
-        """Return the content encodings that aiohttp has not decoded, in the order in which they were applied."""
         fields = [field.strip().lower() for field in self.headers.getall("Content-Encoding", ())]
         if fields and fields[-1] in {"gzip", "deflate", "br", "zstd"}:
             fields.pop()
@@ -116,7 +117,7 @@ class UnknownEncodingError(aiohttp.ClientPayloadError):
 
 
 class Pool:
-    """A connection pool with one aiohttp session. Enter the pool as a context to keep the session open while in use."""
+    """A connection pool. Inside `async with`, the pool is not closed to make room for other pools."""
 
     __slots__ = ("session", "users")
 
@@ -156,7 +157,7 @@ MAX_POOLS: Final = 64
 """The maximum number of pools. Reloads leave unused pools behind, so the least recently used idle pool is closed."""
 
 MAX_LOOKUPS: Final = 16
-"""The maximum number of concurrent DNS lookups. Lookups have dedicated threads, which plugins cannot occupy."""
+"""The maximum number of concurrent DNS lookups. Lookups have their own threads, so that plugins cannot delay them."""
 
 
 class HttpClients:
@@ -183,7 +184,7 @@ class HttpClients:
 
     @property
     def shared(self) -> aiohttp.ClientSession:
-        """The session for plugins (`Context.http`), which blocks private addresses and traces each request."""
+        """The aiohttp session for plugins (`Context.http`). It blocks private addresses and traces each request."""
         if not self._is_open:
             raise RuntimeError("HTTP clients are used before they are started")
         if self._shared is None:
@@ -205,7 +206,6 @@ class HttpClients:
         return pool
 
     def _make_room(self) -> None:
-        """Close the least recently used idle pools until another pool can be opened."""
         unused = [profile for profile, pool in self._pools.items() if not pool.users]
         for profile in unused[: max(0, len(self._pools) + 1 - MAX_POOLS)]:
             session = self._pools.pop(profile).session
@@ -239,7 +239,7 @@ MAX_INTERIM: Final = 20
 
 
 class _BoundedResponse(aiohttp.ClientResponse):
-    """A response that fails after too many interim responses."""
+    """A response that fails after more than `MAX_INTERIM` interim responses."""
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
         protocol = connection.protocol

@@ -54,13 +54,14 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 _EXCHANGE: Final = "urn:ietf:params:oauth:grant-type:token-exchange"
 _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _WITHOUT_PROOF: Final = ("invalid_dpop_proof", "use_dpop_nonce")
-"""Error codes of token responses if the authorization server requires a DPoP proof (RFC 9449 §5, §8)."""
+"""Error codes with which an authorization server requires a DPoP proof (RFC 9449 §5, §8)."""
 
 
 class SharedFetches(Generic[V]):
-    """Caches values by key, and fetches missing values.
+    """Caches values by key, and fetches missing values once for all concurrent callers.
 
-    A cancelled caller does not cancel the fetch, because other callers can wait for it. Each fetch needs a timeout.
+    A cancelled caller does not cancel the fetch, because other callers can wait for it. Fetches must end by themselves,
+    for example by a timeout.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -147,19 +148,23 @@ class OutboundTokens:
 
 
 class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests access tokens (`client_credentials`, `token_exchange` or `enterprise`), and adds them to requests."""
+    """Return the cached value for `key`, or call `fetch` and cache its result.
+
+    `fetch` returns the value and the number of seconds to cache it. If `fetch` fails, each waiting caller gets an
+    ExecutionError.
+    """
 
     summary: str
     is_per_caller: bool
     config: TokenRequest
     client: OAuthClient
     service_url: str
-    """URL of the service, whose metadata names the authorization server if the configuration does not."""
+    """URL of the service. If the configuration names no authorization server, the service's metadata names one."""
     endpoint: TokenEndpoint
     key: bytes
-    """Identifies the client, the service and the requested token. Authorizations with the same key share tokens."""
+    """A digest of the settings. Authorizations with the same digest share cached tokens."""
     subject_issuers: frozenset[str]
-    """Only callers' tokens from these issuers are sent to the authorization server."""
+    """The accepted issuers of callers' tokens. Tokens of other issuers are never sent to the authorization server."""
     outbound: OutboundTokens
 
     async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
@@ -242,7 +247,6 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return server, _METADATA_SECONDS
 
     async def _obtain(self, server: ServerMetadata, subject: str | None) -> tuple[str, str, float]:
-        """Request a token. Bind the token to a new key if the service or the authorization server requires DPoP."""
         form = await self._form(server, subject)
         key = new_key() if self.key in self.outbound.bound else ""
         try:
@@ -275,10 +279,6 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         return {**form, **self._target(server)}
 
     async def _identity_assertion(self, config: EnterpriseAuth, server: ServerMetadata, subject: str | None) -> str:
-        """Request an identity assertion (ID-JAG) from the identity provider, for the service's authorization server.
-
-        draft-ietf-oauth-identity-assertion-authz-grant §4.3, MCP extension enterprise-managed-authorization.
-        """
         idp = config.idp
         try:
             provider = await discover(idp.issuer, self.endpoint.sender)

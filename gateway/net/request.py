@@ -14,7 +14,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     value: str
     is_bound: bool
-    """Whether to remove the header when a redirect leads to another origin."""
+    """Whether the header is removed when a redirect leads to another origin."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,10 +23,10 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[Header, ...]
     body: bytes | None = None
     body_summary: Json = None
-    """Describes a body that is not text, for `explain`."""
+    """Describes the body in the output of `explain` if the body is not text."""
     has_secret_body: bool = False
     home: tuple[str, str | None, int | None] | None = None
-    """The origin that receives the client certificate. None means the origin of `url`."""
+    """The origin that receives the client certificate, or None for the origin of `url`."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -41,9 +41,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 AUTHORIZATION: Final = "Authorization"
 MAX_ATTEMPTS: Final = 4
-"""The maximum number of attempts: one without a valid token, one with a new token, and one per kind of DPoP nonce."""
+"""The maximum number of attempts. A rejected token and each new DPoP nonce require another attempt."""
 REJECTIONS: Final = frozenset({401, 403})
-"""Statuses of responses to requests with missing or insufficient credentials."""
+"""Statuses that can mean that the credentials of a request are missing or insufficient."""
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -61,7 +61,10 @@ def bound(fields: Mapping[str, str]) -> tuple[Header, ...]:
 
 
 def parse_url(text: str, *, encoded: bool = False) -> URL:
-    """Parse a URL or a relative reference (RFC 3986 §4.1), or raise ValueError. `encoded` prevents requoting."""
+    """Parse a URL or a relative reference (RFC 3986 §4.1), or raise ValueError.
+
+    If `encoded` is true, percent-encoding in the URL is not changed.
+    """
     try:
         return URL(text, encoded=encoded)
     except IndexError as error:  # for `//[]@`: https://github.com/aio-libs/yarl/issues/1822

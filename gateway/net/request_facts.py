@@ -1,7 +1,7 @@
 """Describes requests for `explain` and traces, without credentials. No I/O.
 
-The redactor masks interpolated values. This module masks literal values in fields whose name indicates a secret. Traces
-omit the path and the query of URLs, which can contain arguments.
+Configured secrets are masked elsewhere (`Redactor`). This module masks other values whose field name indicates a
+secret. Traces omit the path and the query of URLs, which can contain arguments.
 """
 
 import re
@@ -63,7 +63,7 @@ def note_status(step: TracedStep, status: int) -> None:
 
 
 def steps_of_requests() -> aiohttp.TraceConfig:
-    """Return a configuration that traces each request of a session as a step of the current trace."""
+    """Return a trace configuration for an aiohttp session, which adds each request to the current trace."""
     config = aiohttp.TraceConfig()
     config.on_request_start.append(_begin)
     config.on_request_end.append(_end)

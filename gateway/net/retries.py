@@ -1,4 +1,4 @@
-"""Decides after which responses a request is retried, and computes the delay. No I/O and no clock."""
+"""Decides whether to retry a request, and after which delay. No I/O and no clock."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
 _FIRST_PAUSE: Final = 0.25
 _MAX_PAUSE: Final = 10.0
-"""The longest backoff in seconds. `Retry-After` can request a longer delay."""
+"""The maximum backoff in seconds. `Retry-After` can request a longer delay."""
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +24,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     statuses: frozenset[int] = frozenset()
     after_failures: bool = False
-    """Whether to retry after a timeout or a connection error."""
+    """Whether requests are also retried after timeouts and connection errors."""
 
 
 def compile_retry(retry: Retry | None) -> RetryPolicy:
@@ -36,7 +36,7 @@ def compile_retry(retry: Retry | None) -> RetryPolicy:
 
 @lru_cache(maxsize=256)
 def statuses_of(patterns: tuple[int | str, ...]) -> frozenset[int]:
-    """Expand classes such as 5xx to statuses. The result is cached, so that equal policies share one large set."""
+    """Expand entries such as 5xx to single statuses. The result is cached, so that equal policies share one set."""
     return frozenset(
         status
         for pattern in patterns
@@ -46,20 +46,19 @@ def statuses_of(patterns: tuple[int | str, ...]) -> frozenset[int]:
     )
 
 
-def pause_before(attempt: int, *, dice: float, headers: Mapping[str, str], now: datetime) -> float:
-    """Return the seconds to wait before an attempt: the delay that the server requests, or a backoff with jitter.
+def pause_before(attempt: int, *, jitter: float, headers: Mapping[str, str], now: datetime) -> float:
+    """Return the seconds to wait before an attempt: as requested by `Retry-After`, or else a backoff with jitter.
 
-    `attempt` is 2 for the first retry. `dice` is a random number between 0 and 1.
+    `attempt` is 2 for the first retry. `jitter` is a random number between 0 and 1.
     """
     longest = min(_FIRST_PAUSE * 2 ** min(attempt - 2, 10), _MAX_PAUSE)
     # Randomize half of the delay, so that callers that failed together do not retry together.
-    jittered = longest * (0.5 + dice / 2)
+    jittered = longest * (0.5 + jitter / 2)
     asked = _retry_after(headers.get("Retry-After", ""), now)
     return jittered if asked is None else max(asked, 0.0)
 
 
 def _retry_after(value: str, now: datetime) -> float | None:
-    """Return the seconds in `Retry-After`, which contains seconds or a date (RFC 9110 §10.2.3)."""
     value = value.strip()
     # `isdigit` accepts `²`, which `float` rejects.
     if value.isascii() and value.isdigit():

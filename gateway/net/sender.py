@@ -47,7 +47,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """Headers as received, which can contain surrogates (see `valid_text`)."""
     body: bytes
     is_redirected: bool = False
-    """See `Answer.is_redirected`."""
+    """Whether a redirect led to another origin, as in `Answer.is_redirected`."""
 
 
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -78,7 +78,10 @@ def redirected(request: Request, status: int, location: str) -> Request:
 
 
 def resolved(base: URL, location: str, *, verb: str) -> URL:
-    """Resolve a URL that a server chose. Raise ExecutionError if not allowed. `verb` is for the error message."""
+    """Resolve a URL from a response. Raise ExecutionError unless the URL is http or https with a plain host.
+
+    An https URL must not lead to http. `verb` is part of the error text, for example "redirects".
+    """
     try:
         target = base.join(parse_url(location)).with_fragment(None)
         if target.scheme not in {"http", "https"} or not _HOST.fullmatch(target.raw_host or ""):
@@ -105,10 +108,10 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     """Takes a request, a status and a location. Returns the next request, or None to stop following redirects."""
     max_bytes: int = MAX_RESPONSE_BYTES
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
-    """Timeouts of single steps such as connecting, for requests without a deadline."""
+    """Timeouts for steps such as connecting. These are for requests without a deadline."""
 
     def facts(self, host: str) -> dict[str, Json]:
-        """Describe the settings that apply to requests to a host."""
+        """Describe the settings for requests to a host, for `explain`."""
         guard = self.policy.guard_for(host)
         private = "allowed" if guard.allows_all else sorted(map(str, guard.allowed)) or "refused"
         return {
@@ -166,7 +169,6 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         raise TooManyRedirectsError(f"{home[1]} redirects more than {self.max_redirects} times (follow_redirects)")
 
     def _following(self, request: Request, answer: Answer) -> Request | None:
-        """Return the next request if the response is a redirect to follow, or None if the response is final."""
         location = answer.headers.get("Location")
         # If redirects are not followed, a redirect is the final response. `success` can contain its status.
         if answer.status not in REDIRECTS or not self.max_redirects or not location:
@@ -184,10 +186,6 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         return self.clients.pool(ClientProfile(guard=guard, proxy=self.proxy, trust=trust, timeout=self.timeout))
 
     async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
-        """Check the host of a redirect before a proxy connects to it, because the operator did not name the host.
-
-        The check is not complete, because the proxy resolves the host again and can get a different address.
-        """
         try:
             addresses = await self.clients.addresses_of(host)
         except OSError as error:
@@ -222,7 +220,6 @@ def compile_sender(connection: Connection, problems: Problems, *, clients: HttpC
 
 
 def _check_proxy(proxy: str, problems: Problems) -> None:
-    """Check the `proxy` of a connection. Errors do not quote the URL, because it can contain a password."""
     try:
         url = URL(proxy)
         is_usable = url.scheme in {"http", "https"} and bool(url.raw_host)
@@ -259,12 +256,12 @@ def explained(error: Exception, *, host: str) -> ExecutionError:
 
 
 def permission_for(host: str) -> str:
-    """Return the YAML setting that allows a host, for error messages. A host with a colon is quoted."""
+    """Return the setting that allows requests to a host, as YAML for error messages. A host with a colon is quoted."""
     return f"`allow_private: [{json.dumps(host) if ':' in host else host}]`"
 
 
 def warn_if_blocked(url: str, policy: AddressPolicy, problems: Problems) -> None:
-    """Warn if the host of a URL is an address or `localhost` that `policy` blocks. Other names are not resolved."""
+    """Warn if `policy` blocks the host of a URL. Only IP addresses and `localhost` are checked, without DNS lookups."""
     try:
         host = parse_url(url).raw_host or ""
     except ValueError:
@@ -310,4 +307,4 @@ _FINAL: Final = (
     BodyTooLargeError,
     UnknownEncodingError,
 )
-"""Errors after which a retry does not help."""
+"""Errors after which a request is not retried, because the error would occur again."""

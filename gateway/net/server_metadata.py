@@ -1,8 +1,8 @@
 """Discovers authorization servers and their endpoints (RFC 8414, OpenID Connect Discovery, RFC 9728).
 
-Threat: forged metadata could send secrets to another server. Therefore, metadata must contain the requested issuer
-(RFC 8414 §3.3), and a service's metadata must contain the service's URL (RFC 9728 §3.3). URLs must use https except on
-loopback. Redirects are not followed. The connection's address guard applies.
+Threat: forged metadata could send secrets to another server. Therefore, metadata must contain the requested issuer (RFC
+8414 §3.3), and a service's metadata must contain the service's URL (RFC 9728 §3.3). URLs must use https, except for
+loopback addresses. Redirects are not followed. `allow_private` of the connection also applies to these requests.
 """
 
 import asyncio
@@ -46,11 +46,11 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     token_url: str
     issuer: str | None = None
     auth_methods: Sequence[str] = ()
-    """`token_endpoint_auth_methods_supported`. Empty if missing."""
+    """The value of `token_endpoint_auth_methods_supported`. Empty if missing."""
     signing_algorithms: Sequence[str] = ()
-    """`token_endpoint_auth_signing_alg_values_supported`. Empty if missing."""
+    """The value of `token_endpoint_auth_signing_alg_values_supported`. Empty if missing."""
     resource: str | None = None
-    """URL of the service that tokens are requested for (RFC 8707), if the service has metadata."""
+    """The resource identifier for token requests (RFC 8707), which is usually the URL of the service."""
     authorization_url: str = ""
     """URL of the page on which users sign in, or an empty string."""
     registration_url: str | None = None
@@ -58,19 +58,22 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Sequence[str] = ()
     resource_scopes: Sequence[str] = ()
     challenge_methods: Sequence[str] | None = None
-    """`code_challenge_methods_supported`. None if missing."""
+    """The value of `code_challenge_methods_supported`. None if missing."""
     returns_issuer: bool = False
     """Whether authorization responses contain `iss` (RFC 9207)."""
     reads_client_documents: bool = False
     """Whether a client ID can be the URL of a client metadata document."""
     dpop_algorithms: Sequence[str] = ()
-    """`dpop_signing_alg_values_supported` (RFC 9449 §5.1)."""
+    """The value of `dpop_signing_alg_values_supported` (RFC 9449 §5.1). Empty if missing."""
     binds_tokens: bool = False
-    """Whether the service asks for tokens that are bound to a key (DPoP)."""
+    """Whether the service requires tokens that are bound to a private key (DPoP)."""
 
 
 def issuer_sender(clients: HttpClients) -> Sender:
-    """Return a sender for the configured issuers. Private addresses are allowed, because the operator names issuers."""
+    """Return a sender for requests to issuers.
+
+    Private addresses are allowed, because the operator configures the issuers.
+    """
     return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
 
 
@@ -134,9 +137,9 @@ async def discover(issuer: str, sender: Sender) -> ServerMetadata:
 
 
 async def discover_of_service(service_url: str, sender: Sender, *, named: str | None = None) -> ServerMetadata:
-    """Return the metadata of a service's authorization server: the first one that the service announces.
+    """Return the metadata of the first authorization server that a service announces.
 
-    `named` is the metadata URL in a challenge of the service, if known.
+    `named` is the metadata URL in a challenge of the service, if there was a challenge.
 
     Raises:
         NotFoundError: The service has no metadata.
@@ -170,10 +173,10 @@ async def discover_of_service(service_url: str, sender: Sender, *, named: str | 
 
 
 def check_pinned(known: str | None, found: str | None, *, service_url: str) -> None:
-    """Raise ExecutionError if a service names a different issuer than before.
+    """Raise ExecutionError if a service now names a different issuer (`found`) than before (`known`).
 
-    MCP 2026-07-28 basic/authorization/client-registration: credentials belong to the issuer that issued them. Without a
-    configured issuer, the first issuer that the service names is final.
+    MCP 2026-07-28 basic/authorization/client-registration: credentials must only be sent to the issuer that issued
+    them.
     """
     if known != found:
         raise ExecutionError(
@@ -183,7 +186,10 @@ def check_pinned(known: str | None, found: str | None, *, service_url: str) -> N
 
 
 def challenge_parameters(fields: Iterable[str]) -> dict[str, str]:
-    """Return the parameters of `WWW-Authenticate` challenges (RFC 9110 §11.6.1). The first value of a name applies."""
+    """Return the parameters of `WWW-Authenticate` challenges (RFC 9110 §11.6.1).
+
+    If a name is repeated, use its first value.
+    """
     found: dict[str, str] = {}
     for field in fields:
         for name, quoted, token in _AUTH_PARAM.findall(field):
@@ -214,7 +220,6 @@ def url_of(text: str) -> URL:
 
 
 async def _challenges(service_url: str, sender: Sender) -> Sequence[str]:
-    """Send a request without credentials, and return the `WWW-Authenticate` headers of a 401 (RFC 9728 §5.1)."""
     deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
     request = Request(method="GET", url=url_of(service_url), headers=(ACCEPT_JSON,))
     try:
@@ -226,7 +231,6 @@ async def _challenges(service_url: str, sender: Sender) -> Sequence[str]:
 
 
 def _resource_metadata_urls(service_url: str) -> Iterator[str]:
-    """Yield the metadata URL of the service, then of its host (RFC 9728 §3.1, MCP "Protected Resource Metadata")."""
     parts = urlsplit(service_url)._replace(query="", fragment="")
     path = parts.path.rstrip("/")
     yield urlunsplit(parts._replace(path=f"{_PROTECTED_RESOURCE}{path}"))
@@ -235,7 +239,6 @@ def _resource_metadata_urls(service_url: str) -> Iterator[str]:
 
 
 def _is_of(resource: str, service_url: str) -> bool:
-    """Return whether a resource identifier is the URL of the service or of a parent path on the same host."""
     try:
         one, other = urlsplit(resource), urlsplit(service_url)
     except ValueError:

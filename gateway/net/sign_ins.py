@@ -1,10 +1,10 @@
-"""Manages the sign-ins of all users to all services.
+"""Signs users in to services, and stores the users' tokens.
 
 Threats:
 
 - A user forwards a link: the page only accepts the caller for whom the link was created.
 - An authorization response is forged: its `state` is bound to the browser that opened the link.
-- Tokens are used for another service, user or entry: the name of each stored record contains digests of all three.
+- Tokens are used for another service, user or configuration: the name of each record contains digests of all three.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the link's secret."""
     entry: str
     person: str
-    """The caller for whom the link was created (`Subject.key`)."""
+    """The caller who must open the link (`Subject.key`)."""
     owner: str
     """The owner of the tokens: the caller, or `SHARED`."""
     scopes: list[str]
@@ -78,7 +78,7 @@ class PendingSignIn(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the cookie of the browser that opened the link."""
     redirect_uri: str = ""
     tokens: Tokens | None = None
-    """The server, client and scopes of the tokens to request. None until the link is opened."""
+    """The server, client and scopes for the token request, or None until the link is opened."""
     is_done: bool = False
     problem: str = ""
 
@@ -109,7 +109,7 @@ class SignInRequiredError(ExecutionError):
 
 
 class SignIns:
-    """The sign-ins of all users to all services, which are kept across configuration reloads."""
+    """Signs users in to services, and stores the users' tokens. Configuration reloads keep this object."""
 
     def __init__(self, *, secrets: ObtainedSecrets | None = None, clock: Callable[[], float] = time.time) -> None:
         self._clock: Final = clock
@@ -133,7 +133,7 @@ class SignIns:
         await self._refreshes.close()
 
     def add(self, entry: ServiceEntry) -> None:
-        """Register an entry, so that pages can find it by its key."""
+        """Add a configured service, which `entry` then finds by its key."""
         self._entries.put(entry.key, entry)
 
     def entry(self, key: str) -> ServiceEntry | None:
@@ -142,7 +142,9 @@ class SignIns:
     async def tokens(
         self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
     ) -> tuple[str, Tokens | None]:
-        """Return the name of the record with the tokens of `owner`, and the tokens. None selects any signed-in user.
+        """Return the name of an owner's record, and the tokens in this record.
+
+        Without `owner`, use the tokens of any user.
 
         `is_use` restarts the `idle` time, after which unused tokens are revoked.
         """
@@ -161,10 +163,10 @@ class SignIns:
         return name, tokens
 
     async def refreshed(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
-        """Return refreshed tokens. The tokens are refreshed once, even if several callers and processes ask for them.
+        """Refresh tokens, and return the new ones. Concurrent callers and other processes share one refresh.
 
-        Return None if the user has to sign in again. Raise ExecutionError, and keep the tokens, if the server cannot be
-        reached.
+        Return None if the user has to sign in again. If the server cannot be reached, raise ExecutionError and keep the
+        tokens.
         """
 
         async def fetch() -> tuple[Tokens | None, float]:
@@ -183,7 +185,7 @@ class SignIns:
         return {**row, "since": since, "scopes": tokens.scopes}
 
     async def count(self, entry: ServiceEntry) -> int:
-        """Return the number of users who have signed in."""
+        """Return the number of users who are signed in to a service."""
         return len(await self.store.names(f"tokens:{entry.key}:"))
 
     async def sign_out_of(self, entry: ServiceEntry, owner: str) -> bool:
@@ -196,7 +198,7 @@ class SignIns:
             await self.store.delete(name)
 
     async def sign_out(self, name: str) -> bool:
-        """Delete and revoke the tokens of a record (RFC 7009). Return False if the record does not exist."""
+        """Delete the tokens in a record, and revoke them (RFC 7009). Return False if there is no such record."""
         tokens = _decoded(await self.store.delete(name), Tokens)
         if tokens is None:
             return False
@@ -207,7 +209,7 @@ class SignIns:
         return True
 
     async def keep(self, keys: frozenset[str]) -> None:
-        """Sign users out of all entries whose key is not in `keys`."""
+        """Sign users out of all services except those whose key is in `keys`."""
         for name in await self.store.names("tokens:"):
             if name.split(":")[1] not in keys:
                 await self.sign_out(name)
@@ -232,7 +234,10 @@ class SignIns:
         return tokens.expires_at is not None and tokens.expires_at - margin < self._clock()
 
     async def link(self, required: SignInRequiredError) -> str:
-        """Create a link with which the caller can sign in. Raise ExecutionError if the caller cannot sign in here."""
+        """Return a link with which the caller can sign in.
+
+        Raise ExecutionError if the caller must sign in another way.
+        """
         if self.base_url is None and required.subject is not None and required.subject.key is not None:
             title = required.entry.title
             raise ExecutionError(
@@ -242,7 +247,10 @@ class SignIns:
         return f"{self.base_url}{PAGES}/{await self.begin(required)}"
 
     async def begin(self, required: SignInRequiredError) -> str:
-        """Create a sign-in, and return the secret of its link. Raise ExecutionError if the caller cannot sign in."""
+        """Create a sign-in, and return the secret part of its link.
+
+        Raise ExecutionError if the caller is not allowed to sign in.
+        """
         entry, subject = required.entry, required.subject
         if subject is None or subject.key is None:
             raise entry.unknown_user()
@@ -315,11 +323,11 @@ class SignIns:
         return url, browser
 
     async def returned(self, state: str, browser: str, *, name: str) -> PendingSignIn | None:
-        """Return the pending sign-in that an authorization response belongs to.
+        """Return the pending sign-in for an authorization response.
 
-        Return None if the sign-in is unknown or finished, was started in another browser, or is for another entry.
-        `name` is the entry name in the redirect URI. Each service has its own redirect URI, so an authorization
-        code is never sent to the wrong server (RFC 9700 §4.4.2).
+        Return None if the sign-in is unknown or finished, was started in another browser, or is for another service.
+        `name` is the name of the service in the redirect URI. Each service has a separate redirect URI, so an
+        authorization code is never sent to the wrong server (RFC 9700 §4.4.2).
         """
         pending = await self._read(f"pending:{state.partition('.')[0]}", PendingSignIn)
         if pending is None or not pending.state or pending.is_done:
@@ -392,7 +400,6 @@ class SignIns:
         return client
 
     async def _check_issuer(self, entry: ServiceEntry, server: ServerMetadata) -> None:
-        """Raise ExecutionError if the service names a different authorization server than in the first sign-in."""
         name, issuer = f"issuer:{entry.key}", server.issuer or server.token_url
         known = await self.store.read(name)
         if known is None:
@@ -432,7 +439,6 @@ class SignIns:
                 await asyncio.to_thread(self._secrets.add, secret)
 
     async def _replace(self, entry: ServiceEntry, name: str, before: Tokens, after: Tokens) -> bool:
-        """Replace stored tokens. Return False if the user has signed out or signed in again."""
         await self._mask(name, after)
         expires = self._clock() + entry.kept_seconds
         while (content := await self.store.read(name)) is not None:

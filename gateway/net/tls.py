@@ -9,11 +9,11 @@ from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import ClientTls
 
 Trust = ssl.SSLContext | None
-"""A TLS context, or None to trust the system's authorities and send no client certificate."""
+"""A TLS context, or None for the default: the authorities of the system, and no client certificate."""
 
 
 def compile_tls(tls: ClientTls | None, problems: Problems) -> tuple[Trust, Trust]:
-    """Return the TLS contexts for the configured service, and for other origins that redirects lead to."""
+    """Return two TLS contexts: one for the configured service, and one for other origins after redirects."""
     if tls is None:
         return None, None
     if tls.key is not None and tls.cert is None:

@@ -39,7 +39,9 @@ _LIFETIME: Final = 300.0
 """The lifetime of tokens without `expires_in`, in seconds."""
 _LONGEST_LIFETIME: Final = 86_400.0
 _MARGIN_SECONDS: Final = 30.0
-"""A token is replaced this long before the token expires, or after 90% of its lifetime if that is later."""
+"""Tokens are replaced this many seconds before they expire. Tokens valid for less than 300 s are replaced at 90% of
+this time.
+"""
 _MEMBERS: Final = ("access_token", "error")
 _REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
 """Errors after which another authentication method is tried. RFC 6749 §5.2 specifies `invalid_client`. Some servers
@@ -50,16 +52,16 @@ _BEARER: Final = ("bearer", "bearertoken")
 _MAX_NONCES: Final = 100
 ALGORITHM: Final = "ES256"
 Nonces = BoundedMap[str, str]
-"""The newest DPoP nonce of each server, by origin (RFC 9449 §8, §9)."""
+"""The newest DPoP nonce from each server (RFC 9449 §8, §9). The keys are origins."""
 _MAX_REASON: Final = 400
-"""The maximum length of an error description."""
+"""Longer error descriptions are truncated to this number of characters."""
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _ASSERTION_SECONDS: Final = 60
-"""How long an assertion is valid. A short time is enough, because assertions are used immediately."""
+"""How many seconds an assertion is valid. A short time is enough, because assertions are used immediately."""
 
 
 class TokenRejectedError(ExecutionError):
-    """The authorization server issued no token."""
+    """The authorization server rejected a request for a token."""
 
     def __init__(self, text: str, *, error: str) -> None:
         super().__init__(text)
@@ -68,14 +70,14 @@ class TokenRejectedError(ExecutionError):
 
 
 ClientProof = tuple[Mapping[str, str], str | None]
-"""How a client authenticates: the form fields, and the value of the `Authorization` header."""
+"""The form fields and the `Authorization` header with which a client authenticates. The header can be None."""
 
 
 class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
-    """An OAuth client, and how the client authenticates at the token endpoint.
+    """An OAuth client.
 
-    The method is `private_key_jwt` (RFC 7523 §2.2) with a key, `client_secret_basic` or `client_secret_post` (RFC 6749
-    §2.3.1) with a secret, and `none` without a key or secret.
+    The client authenticates at the token endpoint with its private key (`private_key_jwt`, RFC 7523 §2.2) or its secret
+    (`client_secret_basic` or `client_secret_post`, RFC 6749 §2.3.1). A client without either is public (`none`).
     """
 
     client_id: str
@@ -91,7 +93,7 @@ class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
         return f"OAuthClient(client_id={self.client_id})"
 
     def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
-        """Return the possible client authentications, with the most likely one first."""
+        """Return the ways in which the client can authenticate, with the most likely one first."""
         if self.private_key is not None:
             # RFC 7523 §3: more servers accept a single audience than a list. The issuer comes first, because no other
             # server accepts this audience (MCP extension oauth-client-credentials). Older servers expect the URL of the
@@ -128,7 +130,7 @@ class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends requests to token endpoints, and explains failures without secrets."""
+    """Sends requests to token endpoints. Error messages contain no secrets."""
 
     sender: Sender
     redactor: Redactor
@@ -145,7 +147,7 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         secrets: Sequence[str] = (),
         is_revocation: bool = False,
     ) -> Response:
-        """Send a token request. If the server rejects the client, retry once with another authentication method.
+        """Send a token request. If the server rejects the client, try the other authentication methods of the client.
 
         If `proof_key` (a private key) is not empty, the token is bound to this key. `secrets` are masked in errors.
 
@@ -176,7 +178,6 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         proof_key: str,
         sent: list[str | None],
     ) -> Response:
-        """Try each authentication method until the server accepts the client. Add the methods' secrets to `sent`."""
         methods = client.proofs(server)
         sent += [each for fields, value in methods for each in (fields.get("client_assertion"), value)]
         for method in methods:
@@ -215,7 +216,6 @@ class TokenEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_success(response: Response, server: ServerMetadata) -> None:
-    """Raise TokenRejectedError with the server's `error` and `error_description` if no token was issued."""
     answer = content_of(response)
     # GitHub responds with status 200 and an `error`.
     if response.status != 200 or not answer or ("error" in answer and not answer.get("access_token")):
@@ -231,8 +231,9 @@ def read_token(
 ) -> tuple[str, str, float]:
     """Check a token response (RFC 6749 §5, RFC 8693 §2.2). Return the token, its DPoP key, and the seconds to keep it.
 
-    1. The token can be sent in a header.
-    2. The token has one of the expected `kinds`. Access tokens must be bearer tokens, or bound to `proof_key`.
+    1. The token only contains characters that a header can contain.
+    2. `issued_token_type` is missing or one of `kinds`.
+    3. An access token is a bearer token, or bound to `proof_key`.
     """
     answer = content_of(response)
     token, kind = answer.get("access_token"), answer.get("token_type") or "bearer"
@@ -249,7 +250,10 @@ def read_token(
 
 
 def content_of(response: Response) -> Mapping[str, Json]:
-    """Return the members of a JSON response or a form (GitHub). Return an empty mapping for other responses."""
+    """Return the members of a token response, which is JSON or a form (GitHub).
+
+    Return an empty mapping for other content.
+    """
     text = response.body.decode("utf-8-sig", "replace")
     try:
         # Parse numbers as floats, which have no limit on digits.
@@ -264,7 +268,6 @@ def _host(server: ServerMetadata) -> str:
 
 
 def _reason(answer: Mapping[str, Json]) -> str:
-    """Return the server's error description. `_shown` truncates the text after masking secrets."""
     said = [answer.get(name) for name in ("error", "error_description")]
     texts = [each if isinstance(each, str) else json.dumps(each) for each in said if each is not None]
     return "".join(f"{before}{text[: 16 * _MAX_REASON]}" for before, text in zip((" ", ": "), texts, strict=False))
@@ -287,7 +290,10 @@ def note_nonce(nonces: Nonces, url: URL, headers: MultiMapping[str]) -> bool:
 
 
 def with_token(request: Request, token: str, *, key: str, nonces: Nonces) -> Request:
-    """Add an access token to a request. `key` is empty for a bearer token. Other origins never receive the token."""
+    """Add an access token to a request. `key` is the private key of a DPoP token, or empty for a bearer token.
+
+    The header is removed if a redirect leads to another origin.
+    """
     headers = {"Authorization": f"Bearer {token}"}
     if key:
         text = _proof(key, request.method, request.url, access_token=token, nonces=nonces)
@@ -308,7 +314,6 @@ def new_key() -> str:
 
 
 def _proof(key: str, method: str, url: URL, *, access_token: str | None, nonces: Nonces) -> str:
-    """Return the value of the `DPoP` header for one request (RFC 9449 §4.2)."""
     import jwt  # noqa: PLC0415 - of the extra
     from jwt.algorithms import ECAlgorithm  # noqa: PLC0415 - of the extra
 

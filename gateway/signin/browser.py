@@ -1,8 +1,8 @@
 """Signs users in to the gateway's pages with OpenID Connect (authorization code flow, PKCE and nonce).
 
-Threats handled here:
+Threats:
 
-- A response arrives in another browser or is replayed: each sign-in has a cookie, and a record that is used once.
+- A response arrives in another browser or is replayed: each sign-in has a cookie, and can be finished only once.
 - Two issuers are mixed up: `iss` is checked, and the code is only sent to the issuer of the sign-in.
 - An ID token belongs to another client or sign-in: `aud`, `azp` and `nonce` are checked.
 - A sign-in redirects to another site: `back` must be one of the gateway's pages.
@@ -38,13 +38,13 @@ _SECONDS: Final = 30.0
 
 
 class BrowserSignIn(msgspec.Struct, frozen=True, kw_only=True):
-    """A sign-in, from the submitted form until the issuer has issued tokens."""
+    """A sign-in that was started and is not finished."""
 
     issuer: str
     nonce: str
     verifier: str
     browser: str
-    """Digest of the cookie of the browser."""
+    """Digest of the browser's cookie."""
     redirect_uri: str
     back: str
     server: ServerMetadata
@@ -54,7 +54,7 @@ class BrowserSignIn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrowserSignIns:
-    """Signs users in with the issuers of `auth.oauth` that have the key `browser`."""
+    """Signs users in with those issuers of `auth.oauth` that have `browser` settings."""
 
     def __init__(self, sign_ins: SignIns, *, authenticator: Authenticator, endpoint: TokenEndpoint) -> None:
         self._sign_ins: Final = sign_ins
@@ -74,7 +74,7 @@ class BrowserSignIns:
         )
 
     async def start(self, issuer: str, back: str, *, base_url: str | None) -> tuple[str, str, str]:
-        """Return the URL of the issuer's page, `state`, and the content of a cookie for the browser.
+        """Start a sign-in. Return the URL of the issuer's page, the `state`, and the value of a cookie for the browser.
 
         `base_url` is the URL of the listener. Raise ExecutionError if the issuer cannot be used.
         """
@@ -108,7 +108,7 @@ class BrowserSignIns:
         return url, state, cookie
 
     async def finish(self, response: Mapping[str, str], cookie: str) -> tuple[Identity | AuthError, str]:
-        """Return the identity of the user or an error, and the page to return to.
+        """Finish a sign-in. Return the user's identity or an error, and the page to return to.
 
         Raise ExecutionError if the response does not belong to a sign-in of this browser, or no tokens were issued.
         """

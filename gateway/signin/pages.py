@@ -57,7 +57,7 @@ _HEADERS: Final = {
 
 
 class PageError(Exception):
-    """Raised for a request that is answered with an error page."""
+    """Raised to respond with an error page."""
 
     def __init__(self, status: int, text: str, *, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(text)
@@ -74,7 +74,10 @@ class SignInPages:
         issuers: TokenEndpoint,
         served: Callable[[], frozenset[str]],
     ) -> None:
-        """`issuers` sends requests to the issuers of `auth.oauth`. `served` returns the keys of configured sign-ins."""
+        """`issuers` sends requests to the issuers of `auth.oauth`.
+
+        `served` returns the keys of the configured services.
+        """
         self._sign_ins: Final = sign_ins
         self._access: Final = access
         self._browsers: Final = BrowserSignIns(sign_ins, authenticator=access.authenticator, endpoint=issuers)
@@ -86,7 +89,10 @@ class SignInPages:
     def mount(
         self, router: web.UrlDispatcher, middleware: Middleware, *, prefixes: Iterable[str], is_main: bool = True
     ) -> None:
-        """Add the routes. If `is_main` is false, only add the pages for OpenID Connect, which the console needs."""
+        """Add the routes of a listener.
+
+        `is_main` is false for the admin listener, whose console only needs OpenID Connect.
+        """
         pages: dict[str, Endpoint] = {
             BROWSER: partial(self._browser, is_main=is_main),
             f"{BROWSER}/callback": self._browser_callback,
@@ -155,7 +161,6 @@ class SignInPages:
         return _to_issuer(request, url, pending.id, cookie)
 
     async def _browser(self, request: HttpRequest, *, is_main: bool) -> web.StreamResponse:
-        """Show the issuers that users can sign in with, or redirect to the issuer that a form selects."""
         form = await _form(request)
         if request.raw.method in _READ:
             if _is_json(request):
@@ -303,7 +308,6 @@ def _check_views(identity: Identity) -> None:
 
 
 def _response_of(request: HttpRequest) -> Mapping[str, str]:
-    """Return the parameters of an authorization response."""
     if request.raw.method not in _READ:
         raise PageError(405, "Method not allowed.", headers={"Allow": "GET, HEAD"})
     query = request.raw.query
@@ -314,7 +318,6 @@ def _response_of(request: HttpRequest) -> Mapping[str, str]:
 
 
 def _to_issuer(request: HttpRequest, url: str, name: str, cookie: str) -> web.Response:
-    """Return a redirect to an authorization server. A cookie binds the response to the browser."""
     response = _redirect_to(request, url)
     response.set_cookie(
         _cookie_name(name),
@@ -360,7 +363,6 @@ def _page(
 
 
 async def _form(request: HttpRequest) -> Mapping[str, str]:
-    """Return the form fields of a POST request from a page of this server. The result is empty for GET and HEAD."""
     raw = request.raw
     if raw.method in _READ:
         return {}

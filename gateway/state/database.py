@@ -1,7 +1,7 @@
-"""The state database: `state.sqlite`, or memory while the file cannot be written.
+"""The state database, which is the file `state.sqlite`, or memory while the file cannot be written.
 
-Each function passed to `run` is a transaction in the database's thread. Transactions of one turn of the event loop are
-committed together, which saves disk flushes. `FallbackConnection` switches to memory and back.
+Each function passed to `run` is a transaction, and is called in the database's thread. Transactions that were added in
+the same iteration of the event loop are committed together, which saves disk flushes.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class StateDatabase:
 
     @property
     def is_durable(self) -> bool:
-        """Whether writes have reached the file when `run` returns."""
+        """Whether `run` only returns after changes are in the file."""
         return self.connection.path is not None and not self.connection.problem
 
     async def run(self, work: Work[T], *, durable: bool = False) -> T:
@@ -118,7 +118,6 @@ class StateDatabase:
             self._loop.call_soon_threadsafe(self._closed.set)
 
     def _next(self) -> list[Transaction] | None:
-        """Wait for jobs and return them. Return an empty list when a retry of the file is due, or None to stop."""
         wait = self.connection.seconds_to_retry
         jobs: list[Transaction] = []
         try:

@@ -28,13 +28,13 @@ if found == ARGV[1] then
 end
 return found == ARGV[2] and 1 or 0
 """
-"""Replace a value if it has not changed. A retry after a lost response also returns 1 if the first run succeeded."""
+"""Replaces a value if it has not changed. If the script is retried after a lost response, it still returns 1."""
 _NONCE_BYTES: Final = 12
 _SCAN: Final = 500
 
 
 class EncryptedStore:
-    """Stores encrypted bytes under a name until they expire."""
+    """Stores encrypted bytes by name until they expire."""
 
     def __init__(
         self,

@@ -55,7 +55,7 @@ class Transaction(msgspec.Struct, eq=False):
 
 
 class FallbackConnection:
-    """Runs transactions in the file or in memory. `problem`, `faults` and `put_aside` can be read from any thread."""
+    """Runs transactions in the file or in memory. Other threads can read `problem`, `faults` and `put_aside`."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class FallbackConnection:
 
     @property
     def seconds_to_retry(self) -> float | None:
-        """The number of seconds until the next retry of the file, or None if no retry is planned."""
+        """How many seconds remain until the file is tried again, or None if no retry is planned."""
         return None if self._is_file or self.path is None else max(0.0, self._retry_at - time.monotonic())
 
     def recover(self) -> None:
@@ -118,7 +118,6 @@ class FallbackConnection:
                 job.finish(None, error)
 
     def _transact(self, jobs: Sequence[Transaction]) -> None:
-        """Run jobs and commit them together. If the file or disk fails, raise sqlite3.Error after a rollback."""
         connection = self._connection
         try:
             # A single statement needs no explicit transaction. IMMEDIATE acquires the lock before any work
@@ -138,7 +137,6 @@ class FallbackConnection:
             raise
 
     def _attempt(self, job: Transaction, *, is_alone: bool) -> None:
-        """Run a job in the open transaction, and roll back its changes if it fails."""
         connection = self._connection
         has_savepoint = not (is_alone or isinstance(job.work, SqliteStatement))
         if has_savepoint:

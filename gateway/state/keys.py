@@ -32,7 +32,7 @@ _CHECK_SECONDS: Final = 1.0
 
 
 class SigningKeys:
-    """The current signing keys. Calling the object returns the same tuple until the keys change."""
+    """The current signing keys. A call returns the same tuple until the keys change."""
 
     def __init__(self, keys: Sequence[bytes], *, file: Path | None = None, is_written: bool = True) -> None:
         self._keys = tuple(keys)
@@ -49,7 +49,6 @@ class SigningKeys:
         return self._keys
 
     def _look(self, file: Path) -> None:
-        """Reread the file if it has changed. Ignore a file that is unreadable or empty."""
         stamp = _stamp(file)
         if stamp is None and not self._is_written:
             # Users can delete the file later, so write it only once.
@@ -78,15 +77,15 @@ def from_keys(keys: SigningKeys, make: Callable[[tuple[bytes, ...]], T]) -> Call
     return lambda: derived(keys())
 
 
-def warn_of_short(keys: Sequence[bytes], **place: str) -> None:
+def warn_of_short(keys: Sequence[bytes], **setting: str) -> None:
     if any(len(key) < MIN_KEY_LENGTH for key in keys):
-        log.warning("the signing key is too short", **place, shortest=MIN_KEY_LENGTH)
+        log.warning("the signing key is too short", **setting, shortest=MIN_KEY_LENGTH)
 
 
-def warn_of_unshared(**place: str) -> None:
-    """Warn that other replicas do not have the signing key. `place` names the setting for a shared key."""
+def warn_of_unshared(**setting: str) -> None:
+    """Warn that other replicas need the same signing key. The keyword argument names the setting for the key."""
     # Only a warning: a single machine needs no shared key, and unknown signatures are never trusted.
-    log.warning("replicas on other machines need the same signing key", **place)
+    log.warning("replicas on other machines need the same signing key", **setting)
 
 
 def random_keys() -> SigningKeys:

@@ -99,7 +99,6 @@ class Mailbox:
         return ("k", kind, "i", message_id, "f", self.replica, *wanted, "b", body)
 
     async def _open(self) -> None:
-        """Create the mailbox and start reading. Called again after outages, which can delete the mailbox."""
         own = self._key(self.replica)
         # An empty message creates the stream. `_take` ignores messages of this replica.
         entry = await self._store.command("XADD", own, "*", "k", "", "i", "", "f", self.replica, "b", b"")

@@ -98,7 +98,7 @@ class RedisConnection:
         }
 
     def key_of(self, replica: str) -> str:
-        """Return the key that exists while a replica is alive."""
+        """Return the name of the Redis key that exists while a replica is alive."""
         return f"{self.prefix}replica:{replica}"
 
     async def command(self, *words: str | bytes | float) -> Json:
@@ -173,7 +173,6 @@ class RedisConnection:
 
     @contextmanager
     def _noting_faults(self) -> Iterator[None]:
-        """Record failures of the store or connection, and raise StoreUnavailableError. Other errors propagate."""
         try:
             yield
         except self._errors as error:
@@ -187,7 +186,6 @@ class RedisConnection:
         self.seconds += asyncio.get_running_loop().time() - began
 
     async def _wait(self, deadline: float) -> None:
-        """Wait until the store is available. Raise StoreUnavailableError at the deadline."""
         if not self.is_unavailable:
             return
         try:
@@ -260,7 +258,6 @@ class RedisConnection:
 
 
 def _is_fault(error: Exception) -> bool:
-    """Return whether an error is caused by the store or the connection, not by a command."""
     from redis.exceptions import ResponseError  # noqa: PLC0415 - optional dependency
 
     # redis-py raises subclasses of ResponseError (ReadOnlyError, NoPermissionError, …) if a server refuses to work.

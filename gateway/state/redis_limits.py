@@ -1,12 +1,12 @@
 """Limits that replicas share. All times come from the clock of Redis, because the clocks of replicas can differ.
 
-Each rate of a limit has a hash per caller, which maps times to numbers of calls. All hashes of a limit are in one
-slot of a Cluster.
+Each rate has a hash per caller. The fields are times, and the values are numbers of calls. All hashes of a limit are in
+one slot of a Cluster.
 
 Each semaphore, for example for concurrent calls, has a hash with a field per replica. A replica reports how many slots
-it uses and wants, and receives the number that it can use. A free slot goes to the replica that has waited longest, and
-this replica is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. All semaphores and the set of live
-replicas are in one slot of a Cluster.
+it uses and wants, and receives the number of slots that it can use. The replica that has waited longest receives the
+next free slot, and is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. All semaphores and the set of
+live replicas are in one slot of a Cluster.
 """
 
 import asyncio
@@ -81,9 +81,10 @@ class RedisRates:
     async def take(
         self, name: str, callers: Sequence[str], rates: Sequence[tuple[int, int]], *, cost: int, resolution: int
     ) -> tuple[int, float] | None:
-        """Count calls against rates (amount, seconds). If a rate is exceeded, return its index and the wait in seconds.
+        """Count calls against rates (amount, seconds). If a rate is exceeded, return its index and the seconds to wait.
 
-        For amounts above `resolution`, times are rounded to `resolution` steps per period, to store fewer times.
+        Rates above `resolution` calls are stored with `resolution` time steps per period, to limit the size of the
+        hash.
         """
         values = [value for amount, seconds in rates for value in (amount, seconds * 1000)]
         number, wait = await self._store.attempt(_TAKE, self._keys(name, callers), cost, resolution, *values)
@@ -161,7 +162,7 @@ return last >= now and 1 or 0
 
 
 class RedisSemaphores:
-    """Semaphores by the name of their limit. `async with` keeps the slots of this replica reserved until it exits."""
+    """Semaphores by the name of their limit. This replica keeps its slots until the `async with` block ends."""
 
     def __init__(self, store: RedisConnection, mailbox: Mailbox) -> None:
         self._store: Final = store
@@ -213,7 +214,7 @@ class RedisSemaphores:
         return capacity, running, waiting
 
     def on_loss(self, callback: Callable[[], None]) -> None:
-        """Register a callback that runs when the store could have lost the slots of this replica."""
+        """Register a callback for the case that the store could have lost the slots of this replica."""
         self._callbacks.append(callback)
 
     async def _renew(self) -> None:

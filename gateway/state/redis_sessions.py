@@ -34,7 +34,7 @@ _WRITE: Final = "session: write"
 
 _LEVEL, _INITIALIZED, _EXPIRES, _ENDED = "l", "i", "e", "x"
 _LIST, _URI, _HOLDER = "t", "+", "@"
-"""Prefixes of fields: list fingerprints, subscribed URIs and holders."""
+"""First characters of field names for list fingerprints, subscribed URIs, and replicas that hold the session."""
 
 # Read and register in one script, so that this replica is notified of all later changes.
 _LOAD: Final = """
@@ -285,7 +285,6 @@ _HOLDERS_ONLY_MS: Final = 60_000
 
 
 def _record(fields: Mapping[str, str]) -> SessionRecord | None:
-    """Return the record of a hash, or None if the hash only contains holders."""
     if _EXPIRES not in fields:
         return None
     return SessionRecord(

@@ -28,7 +28,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[tuple[str, int], ...]
     service: str = ""
     prefix: str = ""
-    """The prefix of all keys, for several gateways on one server (parameter `prefix`)."""
+    """The prefix of all keys. The parameter `prefix` separates several gateways on one server."""
     masked: str
     """The URL without credentials and parameters, for logs and the status."""
     password: str = ""

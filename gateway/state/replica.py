@@ -1,4 +1,4 @@
-"""Connects this process, as a replica of the gateway, to the shared store."""
+"""The connections of one process to the shared store."""
 
 import secrets
 import time
@@ -18,7 +18,10 @@ from gateway.state.redis_url import RedisUrl
 
 
 class Replica:
-    """The connections of this process as a replica. `async with` connects, and `open` starts receiving messages."""
+    """The connections of one process to the shared store.
+
+    `async with` connects, and `open` starts receiving messages.
+    """
 
     def __init__(self, url: str, *, clock: Callable[[], float]) -> None:
         """Prepare the connections. Raise ConfigError if the URL is invalid or the Redis library is not installed."""

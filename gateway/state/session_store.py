@@ -1,7 +1,7 @@
-"""The `SessionStore` interface for the values of a session that can change, such as subscriptions.
+"""The `SessionStore` interface for those values of a session that can change, such as subscriptions.
 
-The constant values are in the signed session id. Each record is stored under the nonce of this id. A record is written
-when it changes and occasionally when the session is used, but not for every call.
+Constant values are part of the signed session id. The key of a record is the nonce in this id. Records are written when
+they change, and occasionally when the session is used, but not for every call.
 """
 
 import time
@@ -30,12 +30,12 @@ class SteadyClock:
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expires: float
-    """The time when the session expires if it is not used before, in seconds since the epoch."""
+    """Unix time at which the session expires if it is not used again."""
     log_level: str | None = None
     is_initialized: bool = False
     subscriptions: frozenset[str] = frozenset()
     lists: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """For each kind of list, the fingerprint of the version that the client was last notified of."""
+    """The last version of each list that the client was notified of. The values are fingerprints."""
     is_ended: bool = False
     """Whether the session was ended, which invalidates its id."""
 
@@ -49,11 +49,11 @@ class SessionStore(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes serve the same sessions concurrently."""
+        """Whether several processes serve the same sessions."""
 
     @property
     def knows_the_past(self) -> bool:
-        """Whether a missing record means that the session has expired. False if the store can have lost records."""
+        """Whether a missing record proves that the session has expired. False if the store could have lost records."""
 
     async def load(self, nonce: str) -> SessionRecord | None: ...
 
@@ -63,6 +63,6 @@ class SessionStore(Protocol):
     def save_soon(self, records: Mapping[str, SessionRecord], *, before: Mapping[str, SessionRecord]) -> None: ...
 
     def release(self, nonce: str) -> None:
-        """Stop serving a session in this process."""
+        """Called when this process no longer serves a session."""
 
     def forget_expired(self) -> None: ...

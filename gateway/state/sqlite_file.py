@@ -34,7 +34,7 @@ _FAULTS: Final = _BROKEN | {
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables of a store. To change the tables, append steps. Never edit released steps."""
+    """The tables of a store. Changes to the tables are appended as new steps. Released steps must not be edited."""
 
     store: str
     steps: tuple[str, ...]
@@ -48,10 +48,12 @@ def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
 
 
 def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
-    """Open a file, or create one that only its owner can read.
+    """Open a file, or create a file that only its owner can read.
 
-    Raise sqlite3.Error (see `is_broken`), NotSupportedError if the file belongs to a newer version of the gateway, or
-    OSError if the file cannot be created.
+    Raises:
+        sqlite3.NotSupportedError: The file belongs to a newer version of the gateway.
+        sqlite3.Error: The file cannot be used (see `is_broken`).
+        OSError: The file cannot be created.
     """
     # Create the file here, because SQLite would use the umask. SQLite gives -wal and -shm files the mode of the file.
     path.touch(mode=0o600)
@@ -93,7 +95,6 @@ def _check(connection: sqlite3.Connection) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
-    """Migrate the tables of all stores to the newest version, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(_VERSIONS)
     found = dict(connection.execute("SELECT store, version FROM schema_versions"))

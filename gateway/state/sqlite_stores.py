@@ -72,7 +72,6 @@ def _row(nonce: str, record: SessionRecord) -> _Row:
 
 
 def _write(connection: sqlite3.Connection, rows: Iterable[_Row]) -> None:
-    """Insert or update rows, but never replace a record that ends its session."""
     connection.executemany(
         """INSERT INTO sessions VALUES (?, ?, ?, ?) ON CONFLICT (nonce) DO UPDATE SET
            expires = excluded.expires, is_ended = excluded.is_ended, record = excluded.record WHERE NOT is_ended""",

@@ -69,11 +69,11 @@ _MODE: Final = 0o700
 
 
 def directory_of(given: str | None, *, config: Path, environ: Mapping[str, str]) -> Path | None:
-    """Return the state directory (the first of these that is set), or None to keep state in memory.
+    """Return the state directory, or None to keep state in memory. The first of these that is set applies.
 
     1. `--state-dir` or `MCP_GATEWAY_STATE_DIR`
     2. the first directory in $STATE_DIRECTORY (systemd.exec(5), `StateDirectory=`)
-    3. a directory per file below $XDG_STATE_HOME (XDG Base Directory Specification, which ignores relative paths)
+    3. a directory for each configuration file below $XDG_STATE_HOME (relative paths are ignored)
     """
     if given is not None:
         return None if given == NO_STATE else Path(given).absolute()
@@ -135,7 +135,10 @@ class StateDirectory:
 
 @asynccontextmanager
 async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIterator[EncryptedStore]:
-    """Open the encrypted store of a state directory, even while a daemon uses it. Raise ConfigError if this fails."""
+    """Open the encrypted store of a state directory, even while a daemon uses this directory.
+
+    Raise ConfigError if the store cannot be opened or written.
+    """
     place = variable_of("state_dir")
     try:
         await asyncio.to_thread(directory.mkdir, mode=_MODE, parents=True, exist_ok=True)
@@ -164,8 +167,9 @@ class DaemonState:
     ) -> None:
         """Use the state directory `wanted`, or memory if `wanted` is None.
 
-        `keys` replace the directory's own signing keys. `store` is the URL of the store that replicas share. All
-        workers of a daemon use the secrets in `shared_directory`. `clock` returns Unix times that never go back.
+        `keys` replace the signing keys in the directory. `store` is the URL of the store that replicas share. Encrypted
+        secrets are in `shared_directory`, which all workers of a daemon use. `clock` returns Unix times that never go
+        back.
         """
         self._given_keys: Final = keys
         self._directory: Final = StateDirectory(wanted)
@@ -219,7 +223,7 @@ class DaemonState:
 
     @property
     def is_owner(self) -> bool:
-        """Whether no other daemon, perhaps with another configuration, uses the directory."""
+        """Whether the directory belongs to this daemon. False if another daemon has locked it."""
         return not self._directory.is_in_use
 
     @property

@@ -48,7 +48,7 @@ class UsedStates:
             self._used.put(nonce, nonce, expires=expires)
 
     async def claim(self, nonce: str, *, expires: float) -> None:
-        """Claim a state for this replica in the shared store, so that `take` can use the state."""
+        """Claim a state in the shared store, so that no other replica can use the state. Call `take` afterwards."""
         if self.shared is None or self._used.get(nonce) is not None:
             return
         mark = secrets.token_hex(8)  # The mark identifies a retried command.
@@ -59,7 +59,7 @@ class UsedStates:
         (self._claimed if is_first else self._used).put(nonce, nonce, expires=expires)
 
     def take(self, nonce: str, *, expires: float) -> bool:
-        """Use a state. Return False if it was used before."""
+        """Mark a state as used. Return False if the state was used before."""
         # No await between the check and the mark, so two requests with the same state cannot both pass.
         if self._claimed.get(nonce) is not None:
             # This process has claimed the state, possibly for another request that was refused.

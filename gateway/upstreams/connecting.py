@@ -1,8 +1,8 @@
-"""Connects to a server, and detects its transport and era.
+"""Connects to a server, and detects its transport and whether the server is legacy or modern.
 
 2026-07-28 basic/versioning, "Backward Compatibility": clients send `server/discover` first, because only modern servers
-respond to it. 2025-03-26 basic/transports, "Backwards Compatibility": a server that responds to `initialize` with 4xx
-can use HTTP+SSE.
+respond to it. 2025-03-26 basic/transports, "Backwards Compatibility": if a server responds to `initialize` with 4xx,
+clients try HTTP+SSE.
 """
 
 import asyncio
@@ -27,16 +27,21 @@ from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 
 PROBE_SECONDS: Final = 10.0
-"""Seconds before `initialize` is sent as well, because a legacy server may ignore `server/discover`."""
+"""If `server/discover` gets no response in this time, `initialize` is also sent. Legacy servers can ignore unknown
+methods.
+"""
 
 
-Way = tuple[str, Era]
-"""A transport and an era."""
+Dialect = tuple[str, Era]
+"""A transport (`http`, `sse` or `stdio`) and an era (legacy or modern)."""
 
 
 @dataclass(kw_only=True, slots=True)
 class ConnectionAttempt:
-    """One attempt to connect. Handshakes share a session, because a slow server can respond late to the first one."""
+    """One attempt to connect to a server.
+
+    All handshakes use the same session, because a slow server can respond to the first handshake after the second.
+    """
 
     spec: ServerSpec
     listener: Listener
@@ -45,7 +50,7 @@ class ConnectionAttempt:
     session: Session | None = None
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def connect(self, *, era: Era | None, known: Way | None, seconds: float) -> Session:
+    async def connect(self, *, era: Era | None, known: Dialect | None, seconds: float) -> Session:
         """Open a session within `seconds`. Try the `known` transport and era first.
 
         Raises:
@@ -54,11 +59,11 @@ class ConnectionAttempt:
         failure: UpstreamError | None = None
         try:
             async with asyncio.timeout(seconds) as limit:
-                for way in _ways(self.spec, era, known):
-                    transport, tried_era = way
-                    is_probe = tried_era is Era.MODERN and era is None and way != known
+                for dialect in _dialects(self.spec, era, known):
+                    transport, tried_era = dialect
+                    is_probe = tried_era is Era.MODERN and era is None and dialect != known
                     try:
-                        opened = await self._handshake(way, seconds=PROBE_SECONDS if is_probe else None)
+                        opened = await self._handshake(dialect, seconds=PROBE_SECONDS if is_probe else None)
                     except UpstreamError as error:
                         # A missing event stream does not explain why requests are refused.
                         is_nothing_new = transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
@@ -75,14 +80,13 @@ class ConnectionAttempt:
             if not limit.expired():
                 raise
             if failure is None or known is None:
-                failure = self._with_noise(NoAnswerError(f"no handshake within {seconds:g} s"))
+                failure = self._with_stray_output(NoAnswerError(f"no handshake within {seconds:g} s"))
         finally:
             await self._end()
         raise failure or UnreachableError("does not respond")
 
-    async def _handshake(self, way: Way, *, seconds: float | None) -> Session | None:
-        """Start a handshake. Return the session once this or an earlier handshake succeeds, or None after `seconds`."""
-        transport, era = way
+    async def _handshake(self, dialect: Dialect, *, seconds: float | None) -> Session | None:
+        transport, era = dialect
         if self.session is not None and (self.session.transport != transport or self.session.is_closed):
             await self._end()
         try:
@@ -92,7 +96,7 @@ class ConnectionAttempt:
                 await self.session.open(subject=self.subject)
             return await self._first(self.session, era, seconds)
         except UpstreamError as error:
-            raise self._with_noise(error) from error.__cause__
+            raise self._with_stray_output(error) from error.__cause__
 
     async def _first(self, session: Session, era: Era, seconds: float | None) -> Session | None:
         newest = asyncio.create_task(session.handshake(era), name="handshake with an upstream")
@@ -112,11 +116,10 @@ class ConnectionAttempt:
         await newest  # raises its failure
         return None
 
-    def _with_noise(self, error: UpstreamError) -> UpstreamError:
-        """Add the start of the server's output to an error message, if the output is not MCP."""
-        if self.session is None or not self.session.noise:
+    def _with_stray_output(self, error: UpstreamError) -> UpstreamError:
+        if self.session is None or not self.session.stray_output:
             return error
-        return type(error)(f'{error}; its standard output starts with "{self.session.noise}", which is not MCP')
+        return type(error)(f'{error}; its standard output starts with "{self.session.stray_output}", which is not MCP')
 
     def _cancel(self) -> None:
         for task in self.handshakes:
@@ -130,12 +133,12 @@ class ConnectionAttempt:
             await session.close()
 
 
-def _ways(spec: ServerSpec, era: Era | None, known: Way | None) -> Iterator[Way]:
+def _dialects(spec: ServerSpec, era: Era | None, known: Dialect | None) -> Iterator[Dialect]:
     if known is not None and known[0] in spec.links and era in {None, known[1]}:
         yield known
     for transport in spec.links:
         for each in (Era.MODERN, Era.LEGACY) if era is None else (era,):
-            way = transport, each
+            dialect = transport, each
             # HTTP+SSE is a transport of 2024-11-05.
-            if way != known and not (transport == "sse" and each is Era.MODERN):
-                yield way
+            if dialect != known and not (transport == "sse" and each is Era.MODERN):
+                yield dialect

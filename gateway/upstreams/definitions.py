@@ -1,4 +1,7 @@
-"""Converts lists of an upstream server to definitions, as selected and overridden by the server's entry. No I/O."""
+"""Converts the lists of an upstream server to definitions. No I/O.
+
+The server's entry in the configuration selects tools, resources and prompts, and overrides their fields.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -47,7 +50,7 @@ from gateway.wire.revisions import Era
 # MCP allows 128 (2025-11-25 server/tools, "Tool Names"), but several models accept only 64.
 MAX_NAME: Final = 64
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
-"""A call becomes a task only if the server sends an input request."""
+"""Makes a call a task only if the server sends an input request during the call."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
 _QUESTIONS: Final = ("sampling", "elicitation", "roots")
 _UI: Final = "ui"
@@ -84,7 +87,7 @@ def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
 
 def sign_in_tool(entry: UpstreamEntry) -> Definitions:
     """Return the `sign_in` tool, which is the only tool of a server until a user has signed in."""
-    if unfit_prefix(entry.name, entry.config):
+    if prefix_error(entry.name, entry.config):
         return {}
     wire: dict[str, Json] = {
         "name": "sign_in",
@@ -106,8 +109,11 @@ def sign_in_tool(entry: UpstreamEntry) -> Definitions:
     return {key: _source_definition(entry, ("tools", "override", "sign_in"), wire, config)}
 
 
-def unfit_prefix(name: str, config: Upstream) -> str | None:
-    """Return why tool names cannot start with the prefix, or None. The default prefix is the server's name and `_`."""
+def prefix_error(name: str, config: Upstream) -> str | None:
+    """Return an error text if tool names cannot start with the server's prefix, or None.
+
+    The default prefix is `NAME_`.
+    """
     prefix = _prefix(name, config)
     if not config.tools.include or may_begin_names(prefix):
         return None
@@ -122,7 +128,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
     selection = entry.config.tools
     has_pages = any(map(page_uris, lists.tools))
     chosen = _selected(entry, "tools", selection, {"name": lists.tools})
-    if unfit_prefix(entry.name, entry.config):
+    if prefix_error(entry.name, entry.config):
         return
     for by, wire in chosen:
         remote = wire[by]
@@ -236,7 +242,6 @@ def _completers(relay: Relay, reference: JsonObject, names: list[str]) -> dict[s
 def _selected(
     entry: UpstreamEntry, kind: str, selection: _Selection, lists: Mapping[str, list[dict[str, Json]]]
 ) -> list[tuple[str, dict[str, Json]]]:
-    """Return the entries to offer, each with the name of its identifying member (a key of `lists`)."""
     found: list[tuple[str, dict[str, Json]]] = []
     for by, wires in lists.items():
         named = [(by, well_typed(wire)) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
@@ -279,7 +284,6 @@ def _is_too_long(name: str, entry: UpstreamEntry, kind: str) -> bool:
 
 
 def _common(entry: UpstreamEntry, override: Definition, wire: JsonObject) -> dict[str, Json]:
-    """Return the fields that all definitions share: from the override, the entry, or the server, in this order."""
     config = entry.config
     fields: dict[str, Json] = {
         name: getattr(override, name) for name in Definition.model_fields if name in override.model_fields_set
@@ -346,7 +350,6 @@ def _text(value: Json) -> str | None:
 
 
 def _tool_with_prefix(tool: JsonObject, prefix: str) -> JsonObject:
-    """Add the prefix to the URI of a tool's UI resource (MCP Apps, SEP-1865)."""
     if not page_uris(tool):
         return tool
     meta = dict(_meta(tool))
@@ -358,7 +361,10 @@ def _tool_with_prefix(tool: JsonObject, prefix: str) -> JsonObject:
 
 
 def page_uris(tool: JsonObject) -> list[str]:
-    """Return the URIs of the UI resource that displays a tool's results (MCP Apps), without the entry's prefix."""
+    """Return the URIs of the UI resource for a tool's results (MCP Apps), as sent by the server.
+
+    Servers can send the URI under two keys, one of which is deprecated.
+    """
     return [uri for uri in (_ui_of(tool).get(_URI), _meta(tool).get(_OLD_KEY)) if isinstance(uri, str)]
 
 

@@ -1,4 +1,4 @@
-"""Errors of upstream servers. Models and operators read the messages."""
+"""Errors of requests to upstream servers. Models and operators read the messages."""
 
 from typing import Final
 
@@ -6,15 +6,15 @@ from gateway.errors import ExecutionError
 
 
 class UpstreamError(ExecutionError):
-    """The server did not return a proper response. A JSON-RPC error in a response is an `RpcError` instead."""
+    """A request to an upstream server failed. JSON-RPC errors in responses are `RpcError` instead."""
 
 
 class UnreachableError(UpstreamError):
-    """The connection or handshake failed, so the request was not started."""
+    """The request was not executed, because the connection or the handshake failed."""
 
 
 class ConnectionLostError(UpstreamError):
-    """The connection ended during a request, which the server could have executed."""
+    """The connection ended during a request. The server could have executed the request."""
 
 
 class BadAnswerError(ConnectionLostError):
@@ -22,7 +22,7 @@ class BadAnswerError(ConnectionLostError):
 
 
 class SessionLostError(UpstreamError):
-    """The server no longer knows the session, so the request was not started."""
+    """The session has ended on the server, so the request was not executed."""
 
 
 class NoAnswerError(UnreachableError):
@@ -30,7 +30,7 @@ class NoAnswerError(UnreachableError):
 
 
 class NotMcpError(UnreachableError):
-    """The server does not speak MCP over this transport."""
+    """The server does not use MCP over this transport."""
 
 
 class RequestRefusedError(UnreachableError):
@@ -52,4 +52,4 @@ ANSWERS: Final = (
     RequestRefusedError,
     SessionLostError,
 )
-"""Errors that show that the server is reachable."""
+"""Errors that prove that the server can be reached."""

@@ -1,7 +1,8 @@
-"""Keeps calls to legacy servers open between two requests of a modern client.
+"""Keeps calls to legacy servers open while modern clients answer input requests.
 
-A modern client receives an input request as the result `input_required`, and retries its request with the response. The
-signed `requestState` contains the id of the open call, and binds the call to the principal and the request.
+A legacy server sends an input request during a call. A modern client expects the input request as the result
+`input_required`, and sends its request again with the response. The open call is parked in the meantime. The signed
+`requestState` contains the id of the parked call, and ties this call to the principal and the request.
 
 A parked call exists only in the process that started it. Threats: calls that are never continued (`MAX_PARKED`,
 `PARKED_SECONDS`), and two concurrent retries.
@@ -25,7 +26,7 @@ from gateway.upstreams.failures import UpstreamError
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
 _KEYS: Final = ("upstream.call", "upstream.second_call")
-"""Keys of `Context.once` for the id of the first call and the id of a repeated call."""
+"""Names for `Context.once` that record the id of the first call, and the id of a call that was started again."""
 _REMOVED: Final = frozenset({"elicitationId", "task"})
 
 
@@ -33,7 +34,7 @@ class ParkedCall(RelayedCall):
     def __init__(
         self, invocation: Invocation, config: Upstream, *, upstream: str, call_id: str, ended: Callable[[], object]
     ) -> None:
-        """Create a call. `ended` is called when the call is cancelled or its result has been returned."""
+        """`ended` is called when the call is cancelled or its result has been returned."""
         super().__init__(invocation, config, upstream=upstream)
         self._id: Final = call_id
         self._ended: Final = ended
@@ -53,7 +54,10 @@ class ParkedCall(RelayedCall):
         self._task.add_done_callback(lambda _: self._changed.set())
 
     def attach(self, invocation: Invocation) -> bool:
-        """Connect the call to a request of the client. Return False if another request is using the call."""
+        """Continue the call for another request of the client.
+
+        Return False if a different request is using the call.
+        """
         if self._invocation is not None and self._invocation is not invocation:
             return False
         if self._expiry is not None:
@@ -62,7 +66,7 @@ class ParkedCall(RelayedCall):
         return True
 
     def park(self, seconds: float) -> None:
-        """Wait for the client's next request. Cancel the work after `seconds`."""
+        """Keep the call open for the client's next request. Cancel the call after `seconds` without a request."""
         self._invocation = None
         self._expiry = asyncio.get_running_loop().call_later(seconds, self.end)
 
@@ -136,7 +140,10 @@ class ParkedCalls:
         ask_timeout: timedelta,
         is_repeatable: bool,
     ) -> JsonObject:
-        """Start a call, or continue the parked call of a retry. Raise AwaitingInput if the client must retry."""
+        """Start a call, or continue the parked call if the request is a retry.
+
+        Raise AwaitingInput if the client must answer an input request and then retry.
+        """
 
         async def begin() -> str:
             if len(self._calls) >= MAX_PARKED:
@@ -164,7 +171,10 @@ class ParkedCalls:
                 call.end()
 
     def give_up(self, kept: JsonObject) -> None:
-        """Cancel the parked call whose id is in `kept`, the values that `Context.once` recorded."""
+        """Cancel the parked calls of a request.
+
+        `kept` contains the values that `Context.once` recorded for the request.
+        """
         for key in _KEYS:
             call = self._calls.get(str(kept.get(key, "")))
             if call is not None and call.is_parked:
@@ -176,7 +186,6 @@ class ParkedCalls:
     async def _call_of(
         self, invocation: Invocation, begin: Callable[[], Awaitable[str]], *, upstream: str, is_repeatable: bool
     ) -> ParkedCall:
-        """Return the parked call or a new call. A repeatable call that another process parked is started again once."""
         for key in _KEYS:
             call_id = await invocation.context.once(key, begin)
             call = self._calls.get(call_id)

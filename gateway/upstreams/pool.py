@@ -1,4 +1,4 @@
-"""The sessions with one upstream server, shared or one per client, and its circuit breaker.
+"""The sessions with one upstream server, and its circuit breaker. Clients share one session or have separate sessions.
 
 Failed connections are retried after 1 s, 2 s … 60 s, with jitter. Five calls in a row without a response open the
 circuit. Calls then fail immediately until a probe succeeds. An error response counts as a response.
@@ -28,7 +28,7 @@ from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.upstreams.client.relayed_call import EVERYTHING, RelayedCall, allowed
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
-from gateway.upstreams.connecting import ConnectionAttempt, Way
+from gateway.upstreams.connecting import ConnectionAttempt, Dialect
 from gateway.upstreams.failures import (
     ANSWERS,
     ConnectionLostError,
@@ -51,7 +51,7 @@ T = TypeVar("T")
 SHARED: Final = ""
 STARTING: Final = max(4, 2 * (os.cpu_count() or 1))
 _START_SECONDS: Final = 4.0
-"""Seconds for which a starting child process counts towards the limit of concurrent starts."""
+"""A child process counts as starting until it is ready, but no longer than this number of seconds."""
 _CONCURRENCY: Final = 16
 _QUEUE: Final = 64
 _FOREVER: Final = 1e8
@@ -59,7 +59,7 @@ FAILED_CALLS: Final = 5
 MAX_BACKOFF: Final = 60.0
 _REMEMBERED_FAILURES: Final = 20
 _SAME_FAILURE_SECONDS: Final = 0.5
-"""Seconds in which repetitions of a failure are ignored, because one cause can fail all open calls."""
+"""Equal failures within this number of seconds are recorded once, because one cause can fail all open calls."""
 
 
 class CircuitBreaker:
@@ -94,7 +94,7 @@ class CircuitBreaker:
             raise self.unreachable(self.reason)
 
     def check_connect(self) -> None:
-        """Raise UnreachableError during the backoff."""
+        """Raise UnreachableError if a failed connection must not be retried yet."""
         if monotonic() < self.next_try:
             raise self.unreachable(self.reason)
 
@@ -140,7 +140,7 @@ class CircuitBreaker:
         self._close_backoff()
 
     def with_name(self, error: UpstreamError) -> UpstreamError:
-        """Prefix an error with the name of the server."""
+        """Add the name of the server to an error message."""
         text = str(error)
         if text.startswith(f"{self._name} "):
             return error
@@ -181,7 +181,7 @@ class SessionPool:
         self._is_quiet: Final = asyncio.Event()
         self._is_quiet.set()
         self.circuit: Final = CircuitBreaker(name)
-        self.known_way: Way | None = None
+        self.known_dialect: Dialect | None = None
         self.is_stateless: bool | None = None
         """Whether the server keeps no state between requests. None before the first connection."""
         self.restarts = 0
@@ -215,7 +215,9 @@ class SessionPool:
         is_repeatable: bool = False,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request in the session of a call. Retry once if the request was not started or is repeatable.
+        """Send a request in the session of a call.
+
+        Retry once if the request was not executed, or if it can be executed twice (`is_repeatable`).
 
         Raises:
             RpcError: the server returned an error.
@@ -261,7 +263,10 @@ class SessionPool:
         return result
 
     async def session_for(self, call: RelayedCall | None) -> Session:
-        """Return an open session for a call, or the shared session without a call. Raise UpstreamError on failure."""
+        """Return an open session for a call, or the shared session if `call` is None.
+
+        Raise UpstreamError on failure.
+        """
         key = self._key(call)
         held = self._held.get(key)
         if held is not None and not held.is_closed:
@@ -293,7 +298,7 @@ class SessionPool:
         self._note_response()
 
     async def in_any_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
-        """Call `ask` with any open session, or with the shared session."""
+        """Call `ask` with any open session. If none is open, open the shared session."""
         for session in self.sessions:
             try:
                 return await self.ask(session, ask)
@@ -302,14 +307,15 @@ class SessionPool:
         return await self.ask(await self.session_for(None), ask)
 
     async def ask(self, session: Session, ask: Callable[[Session], Awaitable[T]]) -> T:
-        """Call `ask` with a session, for at most `connect_timeout`."""
+        """Call `ask` with a session. Raise TimeoutError after `connect_timeout`."""
         async with asyncio.timeout(self.config.connect_timeout.total_seconds()):
             return await ask(session)
 
     async def in_shared_session(self, ask: Callable[[Session], Awaitable[T]]) -> T:
-        """Call `ask` with the shared session, which has all capabilities that the entry allows.
+        """Call `ask` with the shared session, which declares all client capabilities that the configuration allows.
 
-        Fall back to the session of a client if `max_sessions` is reached or the server requires a caller.
+        Use the session of a client instead if `max_sessions` is reached, or if the server only accepts signed-in
+        callers.
         """
         held = self._held.get(SHARED)
         if held is None and len(self._held) >= self.config.max_sessions:
@@ -361,7 +367,10 @@ class SessionPool:
         self._end(session)
 
     def close_idle(self) -> None:
-        """Close sessions that have been unused for longer than `idle`. An eager server keeps its shared session."""
+        """Close sessions that have been unused for longer than `idle`.
+
+        With `start: eager`, keep the shared session open.
+        """
         oldest = monotonic() - self.config.idle.total_seconds()
         for key, session in tuple(self._held.items()):
             is_kept = self.config.start == "eager" and key == SHARED
@@ -394,13 +403,13 @@ class SessionPool:
     async def _connect(self, key: str, call: RelayedCall | None) -> Session:
         era = None if self.config.era is None else Era(self.config.era)
         try:
-            async with self._place_to_start():
+            async with self._start_permit():
                 session = await ConnectionAttempt(
                     spec=self.spec,
                     listener=self._listener,
                     capabilities=self._declared(call),
                     subject=None if call is None else call.subject,
-                ).connect(era=era, known=self.known_way, seconds=self.config.connect_timeout.total_seconds())
+                ).connect(era=era, known=self.known_dialect, seconds=self.config.connect_timeout.total_seconds())
         except NoCredentialsError:
             raise
         except UpstreamError as error:
@@ -408,29 +417,28 @@ class SessionPool:
                 raise self.circuit.with_name(error) from error
             if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
                 # Some servers hang after an unknown request, so every second attempt starts with `initialize`.
-                self.known_way = None if self.known_way else ("stdio", Era.LEGACY)
+                self.known_dialect = None if self.known_dialect else ("stdio", Era.LEGACY)
             self.circuit.connect_failed(str(error))
             raise self.circuit.unreachable(str(error)) from error
         return await self._opened(key, session)
 
     @asynccontextmanager
-    async def _place_to_start(self) -> AsyncIterator[None]:
-        """Limit how many child processes start at the same time. A slow process counts for `_START_SECONDS`."""
+    async def _start_permit(self) -> AsyncIterator[None]:
         if not self.is_child:
             yield
             return
         await self._starting.acquire()
-        place = ExitStack()
-        place.callback(self._starting.release)
-        timer = asyncio.get_running_loop().call_later(_START_SECONDS, place.close)
+        permit = ExitStack()
+        permit.callback(self._starting.release)
+        timer = asyncio.get_running_loop().call_later(_START_SECONDS, permit.close)
         try:
             yield
         finally:
             timer.cancel()
-            place.close()
+            permit.close()
 
     async def _opened(self, key: str, session: Session) -> Session:
-        self.known_way, self.is_stateless = (session.transport, session.era), session.is_stateless
+        self.known_dialect, self.is_stateless = (session.transport, session.era), session.is_stateless
         self._lost_by.clear()
         if self.config.session is None and session.is_stateless:
             key = SHARED
@@ -461,7 +469,6 @@ class SessionPool:
             self._listener.lists_changed()
 
     def _declared(self, call: RelayedCall | None) -> JsonObject:
-        """Return the capabilities of a legacy session: those of its client, or all that the entry allows."""
         if self.config.session == "shared":
             return {}
         if call is not None and call.key != SHARED:
@@ -493,7 +500,6 @@ class SessionPool:
         self._closing.begin(session.close(), name=f"end a session with {self.name}")
 
     def _can_send_again(self, session: Session, error: UpstreamError, *, is_repeatable: bool) -> bool:
-        """Drop the session if it has ended. Return whether the request can be sent again."""
         if isinstance(error, SessionLostError):
             self._lost(session, str(error))
             return True
@@ -512,7 +518,6 @@ class SessionPool:
         return isinstance(error, ConnectionLostError) and is_repeatable
 
     async def _permit(self, call: RelayedCall) -> ConcurrencyPermit:
-        """Wait for a permit. Raise OverLimitError if too many calls are waiting."""
         queue = _QUEUE if self.config.queue is None else self.config.queue
         limit = (self.config.concurrency or _CONCURRENCY, queue)
         if not self._semaphore.try_acquire(limit):

@@ -69,12 +69,14 @@ _BLOCKS: Final[Mapping[Json, Mapping[str, type]]] = {
     "resource": {"resource": dict},
     "resource_link": {"uri": str, "name": str},
 }
-"""Required members of content blocks by type. Later revisions may add types."""
+"""The required members of each type of content block. Unknown types are accepted, because later revisions can add
+types.
+"""
 
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
     servers: Mapping[str, UpstreamServer]
-    """The servers by name, which each reload updates."""
+    """The current servers by name. Configuration reloads update this mapping."""
     parked: ParkedCalls
     upstream: str
     uri_prefix: str
@@ -91,7 +93,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         is_repeatable: bool = False,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request, relay input requests, and return the complete result.
+        """Send a request, forward input requests of the server to the client, and return the complete result.
 
         Raise UpstreamError if the server does not return a result, or RpcError if the server returns an error.
         """
@@ -140,7 +142,6 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
         return call.with_notes(_with_prefix(result, self.uri_prefix))
 
     async def _rounds(self, send: Callable[[JsonObject], Awaitable[JsonObject]], invocation: Invocation) -> JsonObject:
-        """Relay rounds of input requests until the result is complete. A client's retry skips recorded rounds."""
         more: JsonObject = {}
         context = invocation.context
         for number in range(_MAX_ROUNDS):
@@ -171,7 +172,10 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
 def tool_relay(
     relay: Relay, name: str, *, is_repeatable: bool, mirrored: tuple[HeaderParameter, ...], is_task: bool
 ) -> Executor:
-    """Return an executor that calls a tool. If `is_task`, the server runs each call as a task of 2025-11-25."""
+    """Return an executor that calls a tool.
+
+    With `is_task`, each call is sent as a task (2025-11-25 basic/utilities/tasks).
+    """
 
     async def execute(invocation: Invocation) -> Outcome:
         params: dict[str, Json] = {"name": name, "arguments": invocation.arguments}
@@ -189,7 +193,7 @@ def tool_relay(
 
 
 def sign_in_relay(relay: Relay) -> Executor:
-    """Return an executor that signs a user in to a server whose tools are not known yet."""
+    """Return an executor that signs a user in to a server whose tools are still unknown."""
     explanation = Explanation(does=f"signs in to the upstream {relay.upstream}")
 
     async def execute(invocation: Invocation) -> Outcome:
@@ -201,7 +205,7 @@ def sign_in_relay(relay: Relay) -> Executor:
 
 
 class ResourceRelay(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads one resource, or any resource that matches a template."""
+    """Reads one resource of an upstream server, or any resource that matches a URI template."""
 
     relay: Relay
     template: str
@@ -271,14 +275,13 @@ def _questions(value: Json, upstream: str) -> Mapping[str, JsonObject]:
 
 
 def _forwarded_meta(result: JsonObject) -> JsonObject:
-    """Return the members of `_meta` that do not concern the connection."""
     fields = result.get(meta.META)
     members = fields.items() if isinstance(fields, dict) else ()
     return {name: value for name, value in members if not name.startswith(_OURS)}
 
 
 def well_typed(entry: JsonObject) -> dict[str, Json]:
-    """Return a list entry or content block without members of the wrong type."""
+    """Return a list entry or content block without the members that have a wrong type."""
     found = _typed(entry, _ENTRY)
     if "annotations" in found:
         found["annotations"] = _typed(found["annotations"], _ANNOTATIONS)
@@ -294,7 +297,6 @@ def well_typed(entry: JsonObject) -> dict[str, Json]:
 
 
 def _well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
-    """Return content blocks. Strings become text blocks, and invalid blocks are replaced by a note."""
     listed = value if isinstance(value, list) else [value]
     blocks = _mappings([text_block(each) if isinstance(each, str) else each for each in listed])
     if sole_text(blocks) is not None:
@@ -303,7 +305,6 @@ def _well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
 
 
 def _well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
-    """Return prompt messages that have a role and content."""
     return [
         {**each, "content": _block(each["content"], sender)}
         for each in _mappings(value)
@@ -326,7 +327,6 @@ def _block(block: JsonObject, sender: str) -> JsonObject:
 
 
 def _are_contents(value: JsonObject) -> bool:
-    """Return whether resource contents have a URI, and text or a blob."""
     return isinstance(value.get("uri"), str) and any(isinstance(value.get(name), str) for name in ("text", "blob"))
 
 
@@ -335,7 +335,6 @@ def _typed(value: JsonObject, types: _Types) -> dict[str, Json]:
 
 
 def _with_prefix(result: JsonObject, prefix: str) -> JsonObject:
-    """Add the prefix to the URIs in a result."""
     if not prefix:
         return result
     return {name: _prefixed(value, prefix) if name in _WITH_URIS else value for name, value in result.items()}

@@ -31,7 +31,7 @@ _ONLY_IN_CLIENT_SESSION: Final = (
 )
 _CHECK_SECONDS: Final = 5.0
 _LIST_SECONDS: Final = 0.5
-"""Shortest time between two reads of the lists."""
+"""The minimum time between two reads of the lists."""
 _REPORT_SECONDS: Final = 60.0
 
 
@@ -54,8 +54,8 @@ class UpstreamServer:
         """Create the server without starting it.
 
         `changed` is called when the lists have changed, and `updated` with the URI of an updated resource. `connection`
-        is the entry in `connections` that `config` names. `starting` limits how many child processes start at the same
-        time. `inherited` contains the last lists of the same entry, which are used until this server responds.
+        is the connection that `config` names. `starting` limits how many child processes start at the same time.
+        `inherited` contains lists from before a configuration change, which are used until this server responds.
         """
         self.name: Final = name
         self._wake: Final = asyncio.Event()
@@ -93,17 +93,16 @@ class UpstreamServer:
 
     @property
     def _digest(self) -> str:
-        """A digest that identifies the server without its arguments and URL, which may contain secrets."""
         facts = (self.config.argv, self.config.cwd, self.config.url, self.config.connection, self.config.kind)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def is_for(self, config: Upstream, document: Document) -> bool:
-        """Return whether the open sessions stay valid with a new configuration of the server."""
+        """Return whether the open sessions can be kept with a new configuration of the server."""
         is_same = all(getattr(self.config, key) == getattr(config, key) for key in _CONNECTING)
         return is_same and document.connections.get(config.connection or "") == self._connection
 
     def answers_for(self, config: Upstream, document: Document) -> bool:
-        """Return whether the current lists come from the server in this configuration."""
+        """Return whether this server sent the current lists, and is still configured in the same dialect."""
         return not self._is_inherited and self.is_for(config, document)
 
     def watch(self, uris: frozenset[str]) -> None:
@@ -120,7 +119,10 @@ class UpstreamServer:
                 await watch(self._watched)
 
     def lists_changed(self) -> None:
-        """Read the lists again soon. Also called after the end of a session, because changes could have been missed."""
+        """Read the lists again soon.
+
+        Also called after the end of a session, because notifications could have been missed.
+        """
         self._is_stale = True
         self._wake.set()
 
@@ -180,7 +182,10 @@ class UpstreamServer:
 
     @property
     def state(self) -> str:
-        """The pool's state. If `up`: `connecting` until lists are served, and then `degraded` if a list is missing."""
+        """The state of the pool.
+
+        In state `up`, return `connecting` until the lists are served, or `degraded` if one is missing.
+        """
         state = self.pool.state
         if state == "up" and not self.is_served:
             return "connecting"
@@ -194,8 +199,8 @@ class UpstreamServer:
             "calls": sum(pool.calls.values()),
             "restarts": pool.restarts,
         }
-        if pool.known_way is not None:
-            shown["transport"] = pool.known_way[0]
+        if pool.known_dialect is not None:
+            shown["transport"] = pool.known_dialect[0]
         if lists is not None:
             shown["revision"] = lists.revision
             shown["offers"] = {
@@ -216,7 +221,6 @@ class UpstreamServer:
 
     @property
     def _wants_lists(self) -> bool:
-        """Whether to read the lists now. A lazy child process with stored lists is not started only to read lists."""
         now = monotonic()
         if now < self._not_before or not (self._is_stale or now >= self._ask_again_at):
             return False
@@ -256,7 +260,6 @@ class UpstreamServer:
         await self._subscribe()
 
     async def _subscribe(self) -> None:
-        """Watch the resources in all sessions, because a server may announce an update in only one of them."""
         if not self._offers_updates:
             return
         if self._watched and not self.pool.sessions:
@@ -310,7 +313,6 @@ class UpstreamServer:
         return result.get("contents")
 
     async def _compare_sessions(self, lists: ServerLists) -> None:
-        """Write a note about definitions that the server offers only in the sessions of clients."""
         for session in filter(Session.take_list_change, self.pool.client_sessions):
             with suppress(UpstreamError, RpcError, TimeoutError):
                 found = await self.pool.ask(session, self._discover)
@@ -325,7 +327,6 @@ class UpstreamServer:
                 self._note_on_sessions = note
 
     def _plan_retry(self, lists: ServerLists) -> None:
-        """Schedule another read of the lists that could not be read. Truncated lists are not read again."""
         failed = {name: reason for name, reason in lists.missing.items() if not reason.startswith(CUT)}
         if failed and not self._failed_lists:
             log.warning("upstream lists could not be read", upstream=self.name, reasons=failed)

@@ -1,4 +1,4 @@
-"""Reads all pages of a server's lists, and stores the lists across restarts."""
+"""Reads all pages of a server's lists, and stores the lists for the next start."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,9 +20,9 @@ MAX_ITEMS: Final = 10_000
 MAX_PAGES: Final = 1000
 MAX_BYTES: Final = 32 * 2**20
 MAX_INSTRUCTIONS: Final = 4096
-"""Maximum size of the instructions in bytes."""
+"""Longer instructions of a server (in bytes) are truncated."""
 CUT: Final = "cut"
-"""Prefix of the reason if a list was truncated. A truncated list is not read again."""
+"""How the reason in `ServerLists.missing` starts if a list was truncated. A truncated list is not read again."""
 _TOO_LARGE: Final = f"{CUT}: all lists together have more than {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -31,11 +31,11 @@ _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "templates": ("resources/templates/list", "resourceTemplates", "resources"),
     "prompts": ("prompts/list", "prompts", "prompts"),
 }
-"""Method, member of the result, and required capability."""
+"""For each list: the method, the member of the result that contains the list, and the required server capability."""
 
 
 class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
-    """The lists of a server, in the wire form of its revision."""
+    """The lists of a server, with their entries as the server sent them."""
 
     tools: list[dict[str, Json]] = []
     resources: list[dict[str, Json]] = []
@@ -48,7 +48,7 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     server_info: dict[str, Json] = {}
     instructions: str = ""
     missing: dict[str, str] = {}
-    """Why a list is missing or incomplete, by name of the list."""
+    """The names of missing and incomplete lists, each with a reason."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -57,7 +57,7 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
-    """Read all lists of a server. Take unreadable lists from `before`, and truncate long lists."""
+    """Read all lists of a server. If a list cannot be read, use the list in `before`. Truncate long lists."""
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
     bytes_left = MAX_BYTES
@@ -98,7 +98,6 @@ def _bounded(instructions: str) -> str:
 async def _all_pages(
     session: Session, method: str, member: str, bytes_left: int
 ) -> tuple[list[dict[str, Json]], str, int]:
-    """Return the entries of a list, the reason if entries were omitted, and the bytes left for other lists."""
     items: list[dict[str, Json]] = []
     cursor: Json = None
     seen: set[str] = set()
@@ -126,7 +125,10 @@ async def _all_pages(
 
 
 async def recall(documents: DocumentStore | None, name: str, *, server: str) -> ServerLists | None:
-    """Return the stored lists of an entry, or None if `server` is not the digest of the server that sent the lists."""
+    """Return the stored lists of a configuration entry.
+
+    Return None if a server with a different digest sent these lists.
+    """
     content = None if documents is None else await documents.read(f"upstream:{name}")
     try:
         record = {} if content is None else msgspec.json.decode(content, type=dict[str, Json])

@@ -1,4 +1,4 @@
-"""Compiles an entry of `upstreams:` to a `ServerSpec`, which creates links to the server."""
+"""Compiles an entry of `upstreams:` to a `ServerSpec`, which creates connections to the server."""
 
 import os
 import re
@@ -40,7 +40,7 @@ _NO_CONNECTION: Final = Connection.model_construct(base_url="")
 class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
     links: Mapping[str, Callable[[], Link]]
     stderr_tail: LineTail | None = None
-    """The last lines of standard error, not masked. None if the server is not a child process."""
+    """The last lines of standard error, which can contain secrets. None if the server is not a child process."""
     signs_in_callers: bool = False
     has_sign_in: bool = False
 

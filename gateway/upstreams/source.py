@@ -27,7 +27,7 @@ from gateway.events import Events, RootsChanged, SessionEnded, SignInsChanged, U
 from gateway.executors.cache import CachingExecutor
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath, Json, JsonObject
-from gateway.upstreams.definitions import UpstreamEntry, definitions_of, page_uris, sign_in_tool, unfit_prefix
+from gateway.upstreams.definitions import UpstreamEntry, definitions_of, page_uris, prefix_error, sign_in_tool
 from gateway.upstreams.failures import UpstreamError
 from gateway.upstreams.parked_calls import ParkedCalls
 from gateway.upstreams.pool import STARTING
@@ -43,8 +43,6 @@ _WATCH_SECONDS: Final = 5.0
 
 
 class UpstreamSource:
-    """Implements `DefinitionSource`."""
-
     def __init__(
         self,
         *,
@@ -56,7 +54,7 @@ class UpstreamSource:
         """Create the source without servers.
 
         `documents` stores the lists across restarts. The first `follow` waits until each server has responded or
-        failed, for at most `first_lists_seconds` (None means without a limit).
+        failed, but at most `first_lists_seconds`. None means no time limit.
         """
         self._services: Final = services
         self._documents: Final = documents
@@ -82,8 +80,8 @@ class UpstreamSource:
             compile_spec(
                 upstream, document=config.document, services=self._services, redactor=config.redactor, problems=place
             )
-            if (unfit := unfit_prefix(name, upstream)) is not None:
-                place.warning(unfit)
+            if (error := prefix_error(name, upstream)) is not None:
+                place.warning(error)
             server = self.servers.get(name)
             # A reload follows once the lists are known.
             if server is None or server.lists is None:
@@ -157,7 +155,6 @@ class UpstreamSource:
             server.pool.end_session_of(f"session {event.session_id}")
 
     def _sign_ins_changed(self, _event: SignInsChanged) -> None:
-        """Read lists that were unavailable before a user signed in."""
         for server in self.servers.values():
             if server.lists is None:
                 server.reconnect()
@@ -180,7 +177,7 @@ class UpstreamSource:
         return found
 
     async def read_pages(self, loaded: LoadedConfig, problems: Problems) -> dict[Name, DefinitionDigest]:
-        """Return digests of the UI resources of all tools. An unreadable resource causes a warning."""
+        """Read the UI resources of all tools, and return their digests. Report unreadable resources as warnings."""
         found: dict[Name, DefinitionDigest] = {}
         for (section, _), origin in loaded.origins.items():
             if section != "tools" or origin.path[0] != "upstreams":
@@ -207,7 +204,6 @@ class UpstreamSource:
         ]
 
     def _sign_in_entry(self, name: str, upstream: Upstream, config: LoadedConfig) -> SourceEntry:
-        """Return the definitions of a server whose lists are unknown: a sign-in tool if users sign in, else none."""
         shared = config.document.connections.get(upstream.connection or "")
         auth = upstream.auth or (None if shared is None else shared.auth)
         if auth is None or auth.authorization_code is None:
@@ -239,7 +235,6 @@ class UpstreamSource:
         config: LoadedConfig,
         lock: Lock | None,
     ) -> "_UpstreamDefinitions":
-        """Return the definitions of a server. If nothing has changed, return the same objects as before."""
         locked = {} if lock is None else lock.offered.get(name, {})
         before = self._entries.get(name)
         made_of = (upstream, _written(name, config), config.document.defaults.ask_timeout, lock)

@@ -12,11 +12,11 @@ NOW = datetime(2026, 7, 28, 12, 0, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("attempt", "dice", "pause"),
+    ("attempt", "jitter", "pause"),
     [(2, 1.0, 0.25), (2, 0.0, 0.125), (3, 1.0, 0.5), (4, 1.0, 1.0), (1_000_000, 1.0, 10.0)],
 )
-def test_pauses_grow_and_vary(attempt: int, dice: float, pause: float) -> None:
-    assert pause_before(attempt, dice=dice, headers={}, now=NOW) == pause
+def test_pauses_grow_and_vary(attempt: int, jitter: float, pause: float) -> None:
+    assert pause_before(attempt, jitter=jitter, headers={}, now=NOW) == pause
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_pauses_grow_and_vary(attempt: int, dice: float, pause: float) -> None:
     ],
 )
 def test_retry_after_is_respected(value: str, pause: float) -> None:
-    assert pause_before(2, dice=1.0, headers={"Retry-After": value}, now=NOW) == pause
+    assert pause_before(2, jitter=1.0, headers={"Retry-After": value}, now=NOW) == pause
 
 
 def test_status_classes_are_expanded() -> None:

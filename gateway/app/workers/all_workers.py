@@ -45,7 +45,7 @@ class AllWorkers:
         return await asyncio.to_thread(metrics_of_all, texts, accept)
 
     async def reload(self, own: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
-        """Reload all workers. `own` reloads this worker."""
+        """Reload the configuration of all workers. `own` reloads this worker."""
         report, found = await asyncio.gather(own(), self._ask("POST", "/reload", seconds=RELOAD_SECONDS))
         return {**report, "problems": joined([report, *filter(None, found.values())], "problems")}
 
@@ -59,7 +59,7 @@ class AllWorkers:
 
 @asynccontextmanager
 async def worker_endpoint(worker: Worker, app: App) -> AsyncIterator[None]:
-    """Serve the requests of the other workers and the supervisor on the worker's Unix socket."""
+    """Serve requests of the other workers and of the supervisor on the worker's Unix socket."""
     runner = web.AppRunner(_application(app), access_log=None, shutdown_timeout=1)
     await runner.setup()
     path = socket_path(Path(worker.directory), worker.number)
@@ -124,7 +124,10 @@ def _json(value: Json) -> web.Response:
 async def ask_workers(
     directory: Path, method: str, path: str, *, without: int | None = None, seconds: float = _RESPONSE_SECONDS
 ) -> dict[int, Json]:
-    """Send a request to each worker except `without`. Return responses by worker number, with None for failures."""
+    """Send a request to all workers except `without`.
+
+    Return their responses by worker number, with None for failures.
+    """
     names = await asyncio.to_thread(lambda: [each.stem for each in directory.glob(f"*{SOCKET_SUFFIX}")])
     numbers = sorted(int(name) for name in names if name.isdigit() and int(name) != without)
     responses = await asyncio.gather(*(_ask(socket_path(directory, each), method, path, seconds) for each in numbers))

@@ -1,4 +1,4 @@
-"""Combines the readiness, status and metrics of all workers. Most numbers are summed, and lists are joined."""
+"""Combines the readiness, status and metrics of all workers. Most numbers are added up, and lists are joined."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ def readiness_of_all(readinesses: Sequence[JsonObject]) -> JsonObject:
 
 
 def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
-    """Combine the statuses of all workers, by worker number. Workers that did not respond have a status of None."""
+    """Combine the statuses of all workers. The keys are worker numbers. None means that a worker did not respond."""
     statuses = [each for each in found.values() if each is not None]
     return {
         **{name: value for name, value in statuses[0].items() if name != "pid"},
@@ -54,7 +54,10 @@ def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
 
 
 def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
-    """Combine the workers' metrics in the format that the header `accept` asks for. Call this function in a thread."""
+    """Combine the workers' metrics in a format that the header `accept` allows.
+
+    This function blocks, so use a thread.
+    """
     families: dict[str, list[Metric]] = {}
     for text in texts:
         for family in text_string_to_metric_families(text):
@@ -84,7 +87,6 @@ def _by_name(counts: Iterable[Mapping[str, int]]) -> dict[str, Json]:
 
 
 def _limits(limits: Sequence[Mapping[str, JsonObject]]) -> dict[str, Json]:
-    """Sum the use of each limit. Also sum the limits, except limits that all workers share."""
     total: dict[str, Json] = {}
     for each in limits:
         for name, use in each.items():

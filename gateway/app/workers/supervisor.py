@@ -1,4 +1,4 @@
-"""Implements the parent process of all workers, which restarts workers and forwards signals.
+"""Runs the parent process of all workers, which restarts workers and forwards signals.
 
 SIGTERM and SIGINT drain all workers, and SIGHUP reloads their configuration. SIGUSR2 replaces the workers one by one. A
 new worker serves requests before the old worker drains. Only the supervisor notifies systemd.
@@ -38,12 +38,12 @@ from gateway.transports.listener.socket_activation import ADMIN, Inherited
 log: Final = structlog.get_logger(__name__)
 
 _STEADY_SECONDS: Final = 60.0
-"""A worker that served this long is restarted without delay."""
+"""A worker that has served for this number of seconds is restarted without delay."""
 _MAX_DELAY_SECONDS: Final = 30.0
 _SILENCE_SECONDS: Final = 30.0
-"""A worker is killed after this time without a heartbeat. Workers send a heartbeat each second."""
+"""A worker is killed after this number of seconds without a heartbeat. Workers send a heartbeat each second."""
 _EXIT_SECONDS: Final = 15.0
-"""The time that a drained worker has to end its child processes and exit."""
+"""How many seconds a drained worker has to end its child processes and exit."""
 _PREFIX: Final = "mcp-gateway-workers-"
 _LOCKED: Final = re.compile(rf"{_PREFIX}\w{{8}}")
 
@@ -158,7 +158,6 @@ class Supervisor:
         self._manager.ready(served)
 
     async def _started(self) -> WorkerProcess | None:
-        """Start a worker while other workers serve. Return None if the start fails or the supervisor is stopping."""
         if self._stopping.is_set():  # the sockets are closed
             return None
         try:
@@ -219,7 +218,6 @@ class Supervisor:
 
     @property
     def _stop_signal(self) -> signal.Signals:
-        """The signal that stops workers. SIGUSR2 keeps connections waiting in systemd's sockets for the next daemon."""
         return signal.SIGUSR2 if self._activated else signal.SIGTERM
 
     def _stop(self, number: signal.Signals) -> None:
@@ -250,7 +248,6 @@ class Supervisor:
         return f"Serving with {self._count} workers"
 
     def _handle_signals(self) -> None:
-        """Handle signals until the process ends, because default actions would change the exit code."""
         handlers: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
             signal.SIGINT: lambda: self._stop(signal.SIGINT),
@@ -320,7 +317,10 @@ def private_directory() -> Iterator[Path]:
 
 @contextmanager
 def shared_keys(settings: Settings) -> Iterator[SigningKeys | None]:
-    """Lock the state directory and yield the directory's signing keys, or None if the settings contain keys."""
+    """Yield the signing keys in the state directory, and keep the directory locked.
+
+    Yield None if the settings contain keys.
+    """
     if settings.signing_keys():
         yield None
         return

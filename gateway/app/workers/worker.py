@@ -1,8 +1,9 @@
-"""Worker processes: their parameters and heartbeats, and the class with which the supervisor runs each worker.
+"""Worker processes and their heartbeats.
 
-The workers of a daemon share their listening sockets. Any free worker accepts a connection, and no connection is lost
-when a worker ends. With separate sockets (SO_REUSEPORT, socket(7)), the kernel would assign connections by hash, and
-reset waiting connections when a socket closes.
+`Worker` is used in the worker itself, and `WorkerProcess` in the supervisor. The workers of a daemon share their
+listening sockets. Any free worker accepts a connection, and no connection is lost when a worker ends. With separate
+sockets (SO_REUSEPORT, socket(7)), the kernel would assign connections by hash, and reset waiting connections when a
+socket closes.
 """
 
 import asyncio
@@ -32,24 +33,24 @@ _ALIVE: Final = b"."
 _ALIVE_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 4096
 _START_SECONDS: Final = 300.0
-"""The time that a worker has to become ready. Loading 10,000 tools takes minutes on a busy machine."""
+"""How many seconds a worker has to become ready. Loading 10,000 tools takes minutes on a busy machine."""
 
 
 class Worker(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters that the supervisor passes to a worker."""
 
     number: int
-    """A number that is unique among running workers. A later worker may reuse the number."""
+    """Unique among running workers. A later worker can have the same number."""
     supervisor: int
     directory: str
     listening: Mapping[str, list[int]]
-    """The file descriptors of the listening sockets, by the names that `Inherited` uses."""
+    """The file descriptors of the listening sockets. The keys are those of `Inherited`."""
     control: int
     """The file descriptor of the connection to the supervisor, for readiness and heartbeats."""
     is_activated: bool
     """Whether systemd created the sockets (socket activation) and keeps them open."""
     key_bytes: int = 0
-    """The length of the signing keys that the worker reads from `control`, or 0 if the settings contain the keys."""
+    """The length of the signing keys that the worker reads from `control`, in bytes. 0 if the settings contain keys."""
     key_file: str | None = None
 
     @property
@@ -67,7 +68,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         return SigningKeys(keys, file=None if self.key_file is None else Path(self.key_file)) if keys else None
 
     def state_dir(self, base: Path | None) -> Path | None:
-        """Return this worker's subdirectory of the state directory. Workers cannot share a state directory."""
+        """Return this worker's subdirectory of the state directory. Several processes cannot share a directory."""
         return None if base is None else base / f"worker-{self.number}"
 
     @asynccontextmanager
@@ -107,7 +108,7 @@ def socket_path(directory: Path, number: int) -> Path:
 
 
 def take_worker(environ: MutableMapping[str, str]) -> Worker | None:
-    """Take the worker's parameters out of the environment. Return None if this process is not a worker."""
+    """Remove the worker's parameters from the environment and return them, or None if this process is not a worker."""
     given = environ.pop(_VARIABLE, "")
     if not given:
         return None
@@ -122,7 +123,10 @@ def take_worker(environ: MutableMapping[str, str]) -> Worker | None:
 
 
 class WorkerProcess:
-    """Runs a worker as a child process with the supervisor's command line, so new workers run newly installed code."""
+    """Runs a worker as a child process.
+
+    The child has the command line of the supervisor, so a new worker runs newly installed code.
+    """
 
     def __init__(
         self, number: int, *, directory: Path, listening: Inherited, is_activated: bool, keys: SigningKeys | None
@@ -203,7 +207,7 @@ class WorkerProcess:
         return bool(received)
 
     async def falls_silent(self, seconds: float) -> bool:
-        """Return True once the worker has sent no heartbeat for `seconds`, or False once the worker has ended."""
+        """Return True after `seconds` without a heartbeat from the worker, or False when the worker has ended."""
         assert self._control is not None  # noqa: S101 - as above
         await self._has_started.wait()
         loop, is_suspect = asyncio.get_running_loop(), False

@@ -42,7 +42,7 @@ from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
 from gateway.language.uris.matcher import overlap
-from gateway.net.authorization import Authorization, compile_connection, key_file_of
+from gateway.net.authorization import Authorization, compile_connection, key_files
 from gateway.net.tls import files_of
 
 Check = Callable[[LoadedConfig, Problems], None]
@@ -116,7 +116,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         place = problems.at("connections", name)
         # Watch certificates and keys, so that renewed files trigger a reload.
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
-        context.dependencies.files.update(key_file_of(connection.auth, place.at("auth")))
+        context.dependencies.files.update(key_files(connection.auth, place.at("auth")))
     compiled = compile_definitions(loaded, context=context, problems=problems, excluded=excluded, skills=skills)
     _check_across(compiled, loaded, problems=problems)
     instructions = mask_text(

@@ -170,7 +170,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
             headers = result.headers
         elif not self.retry.after_failures:
             return None
-        return pause_before(attempt + 1, dice=random.random(), headers=headers, now=datetime.now(UTC))  # noqa: S311 - spreads load
+        return pause_before(attempt + 1, jitter=random.random(), headers=headers, now=datetime.now(UTC))  # noqa: S311 - spreads load
 
     def _outcome(self, response: Response, host: str) -> RawOutput | Failure:
         if response.status not in self.success:

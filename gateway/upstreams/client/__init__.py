@@ -1,1 +1,1 @@
-"""Sessions with legacy and modern MCP servers over all transports."""
+"""MCP client for upstream servers over Streamable HTTP, HTTP+SSE and stdio."""

@@ -1,11 +1,14 @@
-"""A link over Streamable HTTP, and the channel for HTTP requests that it shares with HTTP+SSE.
+"""The client side of the Streamable HTTP transport. `HttpChannel` is also used for HTTP+SSE.
 
-Each message is a POST request, and a response can be an event stream. Legacy servers (2025-03-26 to 2025-11-25
-basic/transports) can have sessions, resumable streams, and a GET stream for other messages. Modern servers (2026-07-28)
-have none of these features.
+Each message is sent in a POST request. The response is a JSON body or an event stream. Revisions 2025-03-26 to
+2025-11-25 (basic/transports) also specify sessions, resumable streams, and a GET stream for messages that belong to no
+request. Servers of 2026-07-28 support none of these.
 
-Threats: forbidden addresses (`AddressGuard`), credentials that follow a redirect to another origin (only redirects
-within the origin are followed), and endless responses (readers limit the size).
+Threats:
+
+- A server leads the gateway to a forbidden address: `AddressGuard` checks each address.
+- A redirect passes credentials to another server: only redirects within the origin are followed.
+- A response never ends: all readers limit the size.
 """
 
 import asyncio
@@ -57,17 +60,17 @@ _MAX_RESUMPTIONS: Final = 20
 _FIRST_PAUSE: Final = 1.0
 _MAX_PAUSE: Final = 60.0
 _SHORT: Final = 5.0
-"""If a GET stream ends within this number of seconds, the pause before the next GET stream grows."""
+"""After a GET stream that ends within this number of seconds, the delay before the next one is doubled."""
 LEAST_PAUSE: Final = 0.1
 _DELETE_SECONDS: Final = 2.0
 _SESSION_NOT_FOUND: Final = -32001
-"""The error code that several SDKs use for an unknown session, and also for other errors."""
+"""The JSON-RPC error code that several SDKs use for an unknown session. Other errors also have this code."""
 MAX_BODY: Final = 32 * 2**20
 _MAX_REDIRECTS: Final = 3
 _SIGN_IN_SECONDS: Final = 30.0
 _UNAUTHORIZED: Final = 401
 _SEE_OTHER: Final = 303
-"""The status of a redirect to a GET request, which would lose the message (RFC 9110 §15.4.4)."""
+"""The status 303, "See Other". The client would follow it with GET and lose the message (RFC 9110 §15.4.4)."""
 _EXCERPT: Final = 300
 # RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: errors that concern one request.
 _OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
@@ -100,7 +103,9 @@ class HttpChannel:
         url: URL | None = None,
         subject: Subject | None = None,
     ) -> AsyncIterator[Answer]:
-        """Send a request and yield the response. The default `subject` is the last caller in this session, if any.
+        """Send a request and yield the response.
+
+        The request uses the credentials of `subject`, or by default of the last caller in this session.
 
         Raises:
             NoCredentialsError: the caller has no credentials.
@@ -141,7 +146,6 @@ class HttpChannel:
             raise ConnectionLostError(_reason(explained(error, host=host))) from error
 
     def _redirected(self, request: Request, status: int, location: str) -> Request | None:
-        """Return the next request of a redirect within the origin. Raise NotMcpError for redirects to other origins."""
         if status == _SEE_OTHER:
             return None
         url = request.url
@@ -178,7 +182,10 @@ async def read_body(answer: Answer) -> bytes:
 
 
 def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
-    """Return the exception for an HTTP error response."""
+    """Return the exception for an HTTP error response.
+
+    With `has_session`, the error can mean that the session has ended.
+    """
     text = body[:_EXCERPT].decode(errors="replace").strip()
     said = f"responds with {answer.status} {answer.reason}".rstrip()
     full = f"{said}: {text}" if text else said
@@ -196,7 +203,6 @@ def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
 
 
 def _reports_lost_session(answer: Answer, text: str) -> bool:
-    """Return whether an HTTP error means that the server does not know the session."""
     if answer.status == _UNAUTHORIZED:
         # RFC 6750 §3.1: an error code in the challenge concerns the access token.
         return _LOST_SESSION.search(text) is not None and "error=" not in answer.headers.get("WWW-Authenticate", "")
@@ -217,7 +223,7 @@ class HttpLink:
     """A session over Streamable HTTP. If the server assigns no session id, requests have no `Mcp-Session-Id`."""
 
     transport = "http"
-    noise = ""
+    stray_output = ""
 
     def __init__(self, channel: HttpChannel) -> None:
         self._channel: Final = channel
@@ -260,8 +266,8 @@ class HttpLink:
     async def listen(self, fields: Callable[[], Mapping[str, str]], ping: Callable[[], Awaitable[object]]) -> None:
         """Read messages from the GET stream, and reopen the stream when it ends.
 
-        Return if the server offers no GET stream. If the server later refuses the stream, send a `ping` to detect
-        whether the server has lost the session.
+        Return if the server offers no GET stream. If the server refuses to reopen the stream, call `ping`, which
+        detects whether the session still exists.
         """
         seen, pause, has_begun = _StreamPosition(), _FIRST_PAUSE, False
         while not self.closed.done():
@@ -304,7 +310,6 @@ class HttpLink:
             self.session_id = answer.headers.get(SESSION)
 
     async def _single(self, answer: Answer, request_id: int) -> Response:
-        """Return the JSON-RPC response in a body of any media type and status."""
         body = await read_body(answer)
         if (response := self._response_among(messages_in(body), request_id, alone=True)) is not None:
             if answer.status < 400:
@@ -322,14 +327,12 @@ class HttpLink:
         raise self._refused(answer, body)
 
     def _refused(self, answer: Answer, body: bytes) -> Exception:
-        """Convert the error response to a POST request to an exception. Mark the session as lost if it has ended."""
         error = refusal(answer, body, has_session=self.session_id is not None)
         if isinstance(error, SessionLostError):
             self._lost(str(error))
         return error
 
     async def _response_in(self, answer: Answer, request_id: int | None, seen: "_StreamPosition") -> Response | None:
-        """Read an event stream until the response to `request_id`, or return None at the end. Update `seen`."""
         parser = EventParser()
         try:
             async for chunk in answer.content.iter_any():
@@ -353,7 +356,6 @@ class HttpLink:
     def _response_among(
         self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
-        """Return the response to a request, or an error without id if `alone`. Pass non-responses to the inbox."""
         found: Response | None = None
         for each in messages:
             if not isinstance(each, Response):
@@ -389,7 +391,6 @@ class HttpLink:
 
     @asynccontextmanager
     async def _stream(self, seen: "_StreamPosition", fields: Mapping[str, str]) -> AsyncIterator[Answer | None]:
-        """Open a GET stream, or yield None if the server has none (405)."""
         resuming = {} if seen.event_id is None else {"Last-Event-ID": seen.event_id}
         # A GET has no body to mirror.
         kept = {name: value for name, value in fields.items() if not name.lower().startswith(_OF_A_REQUEST)}
@@ -409,7 +410,6 @@ class HttpLink:
 
 
 def _is_session_lost(response: Response) -> bool:
-    """Return whether a JSON-RPC error, which can have HTTP status 200, means that the server lost the session."""
     error = response.error
     if not isinstance(error, dict) or error.get("code") != _SESSION_NOT_FOUND:
         return False

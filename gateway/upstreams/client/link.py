@@ -1,4 +1,4 @@
-"""The interface of transports, and functions that read messages and repair malformed JSON."""
+"""Defines the transport interface, and parses JSON-RPC messages, including malformed ones."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ MAX_DEPTH: Final = 128
 INTERNAL_ERROR: Final = "failed because of an internal error"
 
 _MAX_REPAIRED: Final = 8 * 2**20
-"""The maximum size in bytes of a message to repair, because Python's own parser blocks the event loop."""
+"""Larger messages (in bytes) are not repaired, because the repair blocks the event loop."""
 _EXCERPT: Final = 200
 _ENDS: Final = 4096
 """Number of bytes at the start and the end of an unreadable message that are searched for the message id."""
@@ -48,16 +48,19 @@ Incoming = Request | Notification | Unreadable
 
 
 Inbox = Callable[[Incoming, RequestId | None], object]
-"""Receives a message that is not a response, and the id of the request whose stream contained the message."""
+"""A callback for requests, notifications and unreadable messages from the server.
+
+The second argument is the id of the request whose response stream contained the message, or None.
+"""
 
 
 class Link(Protocol):
     transport: str
     """`http`, `sse` or `stdio`."""
-    noise: str
-    """The start of the output before the server's first message, or an empty string. Error messages quote this text."""
+    stray_output: str
+    """The start of the output before the first MCP message, or an empty string. Error messages quote this text."""
     closed: asyncio.Future[str]
-    """Completes with a reason once no more messages can be sent."""
+    """Completes when no more messages can be sent. The result is the reason."""
 
     async def open(self, inbox: Inbox, *, subject: Subject | None) -> None:
         """Connect, or raise UnreachableError. `inbox` receives messages that are not responses."""
@@ -75,13 +78,13 @@ class Link(Protocol):
         """Receive messages that belong to no request, until cancelled. `ping` checks that the session still exists."""
 
     async def close(self) -> None:
-        """End the connection without raising an exception."""
+        """Close the connection. Errors are not raised."""
 
 
 def messages_in(data: bytes) -> list[Incoming | Response]:
-    """Return the messages of a line, an event or a body.
+    """Parse the messages in a line of output, the data of an event, or an HTTP body.
 
-    A malformed message is repaired if its meaning is clear. Otherwise, the corresponding request fails.
+    Malformed messages are repaired if their meaning is clear. Otherwise, the result contains an `Unreadable` message.
     """
     messages: list[Incoming | Response] = []
     read: list[jsonrpc.Message | InvalidMessageError]
@@ -104,7 +107,7 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
 
 
 def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
-    """Return the messages of the last event if no blank line ended it but its data is complete JSON."""
+    """Return the messages of a last event that is not followed by a blank line, if its data is complete JSON."""
     if (event := parser.end()) is None:
         return []
     try:
@@ -115,7 +118,7 @@ def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
 
 
 def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool = False) -> Unreadable:
-    """Describe an unreadable message. If `data` only contains the first bytes, `end` contains the last bytes."""
+    """Describe an unreadable message. If `data` is only the start of the message, `end` is its end."""
     found = None
     if not is_repaired and not _REQUEST.match(data[:_ENDS]):
         found = _FIRST_ID.match(data[:_ENDS]) or _LAST_ID.search((end or data)[-_ENDS:])
@@ -127,7 +130,7 @@ def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool 
 
 
 def own_id(value: Json) -> RequestId | None:
-    """Return the request id to which a server refers. Some servers convert an integer to a string or a float."""
+    """Return a request id as the gateway sent it. Some servers return integer ids as strings or floats."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str) and value.isdecimal() and len(value) <= _ID_DIGITS:
@@ -136,7 +139,6 @@ def own_id(value: Json) -> RequestId | None:
 
 
 def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
-    """Read messages with common errors in JSON or JSON-RPC."""
     text = data.decode("utf-8-sig", errors="replace").strip() if len(data) <= _MAX_REPAIRED else ""
     found: list[jsonrpc.Message | InvalidMessageError] = []
     end = 0
@@ -158,7 +160,6 @@ def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
 
 
 def _conventional(entry: JsonObject, *, is_alone: bool) -> JsonObject | None:
-    """Return a valid JSON-RPC message. Return None for other objects, such as log lines in JSON."""
     if "jsonrpc" not in entry and not (is_alone and entry.keys() <= _MEMBERS):
         return None
     fixed = {**entry, "jsonrpc": jsonrpc.VERSION}
@@ -217,7 +218,6 @@ class Pending:
                 waiting.set_exception(BadAnswerError(f"sent an invalid message: {message.reason}"))
 
     def _attributed(self, response: Response) -> Response | Unreadable:
-        """Assign an error without an id (JSON-RPC 2.0 §5) to the open request, if there is exactly one."""
         if response.id is not None or response.error is None:
             return response
         open_ids = [request_id for request_id, waiting in self._waiting.items() if not waiting.done()]

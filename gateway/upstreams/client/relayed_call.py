@@ -21,7 +21,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     SAMPLE: "sampling",
     LIST_ROOTS: "roots",
 }
-"""Requests that a server can send, with the capability that each request requires."""
+"""The requests that a server can send to a client, with the client capability that each one requires."""
 EVERYTHING: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}}, "roots": {}}
 MAX_WAITING: Final = 1000
 """Maximum number of notifications per call that wait for the client. Further notifications are dropped."""
@@ -34,7 +34,7 @@ class RelayedCall:
     """A call to an upstream server. Notifications reach the client in order, and before the response."""
 
     def __init__(self, invocation: Invocation, config: Upstream, *, upstream: str, may_ask: bool = True) -> None:
-        """Create a call. If not `may_ask`, the call declares no capabilities, so that the server requests no input."""
+        """If `may_ask` is false, the call declares no client capabilities, so the server does not request input."""
         context, call = invocation.context, invocation.call
         self._invocation: Invocation | None = invocation
         """None between the requests of a parked call."""
@@ -67,7 +67,7 @@ class RelayedCall:
 
     @property
     def meta(self) -> JsonObject:
-        """Return the members of `_meta` that are forwarded, with the trace context of a new span."""
+        """Return the client's `_meta` members to forward, with the trace context of a new span."""
         if self._invocation is None:
             return {}
         fields = {
@@ -82,7 +82,11 @@ class RelayedCall:
         self._permit = permit
 
     async def answer(self, method: str, params: JsonObject) -> JsonObject:
-        """Ask the client, and suspend the concurrency permit until then. Raise RpcError if the client refuses."""
+        """Forward a request of the server to the client, and return the response.
+
+        While the client is asked, the call does not count against the concurrency limit. Raise RpcError if the client
+        refuses.
+        """
         permit = self._permit
         if permit is None:
             return await self._ask(method, params)
@@ -115,7 +119,7 @@ class RelayedCall:
         return answer
 
     def decline(self, method: str) -> JsonObject:
-        """Decline an input request that the client does not support. Return the response, or raise RpcError."""
+        """Return the response, or raise the RpcError, for a server's request that the client does not support."""
         capability = QUESTIONS[method]
         self._declined.append(capability)
         if method == "elicitation/create":
@@ -123,7 +127,7 @@ class RelayedCall:
         raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"The client does not support {capability}")
 
     def with_notes(self, result: JsonObject) -> JsonObject:
-        """Add a note for the model about declined input requests."""
+        """Add a text to the result that tells the model about declined requests of the server."""
         if not self._declined or not isinstance(content := result.get("content"), list):
             return result
         asked = " and ".join(dict.fromkeys(self._declined))
@@ -170,7 +174,7 @@ class RelayedCall:
 
 
 def allowed(config: Upstream, capabilities: JsonObject) -> dict[str, Json]:
-    """Return those `capabilities` that the configuration of a server allows."""
+    """Return those client capabilities that the configuration of a server allows."""
     if not capabilities:
         return {}
     permitted = {name for name in QUESTIONS.values() if getattr(config, name)}

@@ -21,10 +21,10 @@ _Announce = Callable[[str, JsonObject], object]
 
 
 class Listener(Protocol):
-    """Observes the sessions with a server."""
+    """Callbacks for events in the sessions with one server."""
 
     async def session_opened(self, watch: Callable[[frozenset[str]], Awaitable[None]]) -> None:
-        """Called before the first request of a session. The listener can call `watch` to subscribe to resources."""
+        """Called before the first request of a session. `watch` subscribes to resources by URI."""
 
     def lists_changed(self) -> None:
         """Called when a list of the server could have changed."""
@@ -37,7 +37,7 @@ class ServerMessages:
     def __init__(
         self, listener: Listener, *, send: Callable[[JsonObject], Awaitable[None]], tasks: BackgroundTasks
     ) -> None:
-        """Create the handler. Responses to the server are sent with `send`, in tasks owned by `tasks`."""
+        """Handle messages of one session. `send` sends responses to the server, in tasks owned by `tasks`."""
         self.calls: Final[dict[RequestId, RelayedCall]] = {}
         """Open calls by request id, oldest first."""
         self._listener: Final = listener
@@ -72,7 +72,7 @@ class ServerMessages:
             self._notification(message, during)
 
     async def roots_sent(self) -> bool:
-        """Wait for the response to the server's last `roots/list` request. Return False without such a request."""
+        """Wait until the server's last `roots/list` request is answered. Return False if there was no such request."""
         telling, self._sending_roots = self._sending_roots, None
         if telling is None:
             return False
@@ -80,13 +80,12 @@ class ServerMessages:
         return True
 
     def expect_completion(self, elicitation: Json, call: RelayedCall) -> None:
-        """Remember which client to notify of a completed elicitation (2025-11-25 client/elicitation)."""
+        """Remember to notify the client of `call` when an elicitation completes (2025-11-25 client/elicitation)."""
         name = elicitation.get("elicitationId") if isinstance(elicitation, dict) else None
         if isinstance(name, str) and call.announce is not None:
             self._match_completion(name, call.announce)
 
     def _match_completion(self, name: str, announce: _Announce | None) -> None:
-        """Match an `announce` function with a completed elicitation (None) in either order, then notify the client."""
         known = self._elicitations.get(name, announce)
         if (known is None) is (announce is None):
             if len(self._elicitations) < MAX_OPEN_REQUESTS and len(name) <= _MAX_ID_LENGTH:
@@ -165,7 +164,6 @@ class ServerMessages:
 
 
 def _id(value: Json) -> RequestId:
-    """Return a valid request id, or an empty string for other values, such as lists and booleans."""
     return value if isinstance(value, str | int) and not isinstance(value, bool) else ""
 
 

@@ -27,7 +27,7 @@ log: Final = structlog.get_logger(__name__)
 CLIENT_INFO: Final[JsonObject] = {"name": "mcp-gateway", "version": __version__}
 _PING_SECONDS: Final = 5.0
 _ROOTS_SECONDS: Final = 0.2
-"""Time for a server to process new roots before the next call."""
+"""After new roots are sent, the next call is delayed by this time, because servers need time to process roots."""
 _MAX_MESSAGE: Final = 4096
 _MAX_DATA: Final = 64 * 1024
 _CANCEL_SECONDS: Final = 5.0
@@ -47,7 +47,10 @@ class Session:
         listener: Listener,
         capabilities: JsonObject,
     ) -> None:
-        """Create a session. The handshake declares `capabilities`. A modern request declares those of its call."""
+        """`capabilities` are the client capabilities that the session declares.
+
+        In 2026-07-28, each request of a call declares the capabilities of that call instead.
+        """
         self._link: Final = link
         self.transport: Final = link.transport
         self._listener: Final = listener
@@ -89,8 +92,8 @@ class Session:
         return self.transport == "http" and (self.era is Era.MODERN or not has_id)
 
     @property
-    def noise(self) -> str:
-        return self._link.noise
+    def stray_output(self) -> str:
+        return self._link.stray_output
 
     def take_list_change(self) -> bool:
         """Return whether the server has announced list changes since this method was last called."""
@@ -98,11 +101,14 @@ class Session:
         return has_changed
 
     async def open(self, *, subject: Subject | None) -> None:
-        """Open the connection. Raise UnreachableError if the server cannot be reached."""
+        """Open the connection. Raise UnreachableError if it fails."""
         await self._link.open(self._incoming.take, subject=subject)
 
     async def handshake(self, era: Era) -> None:
-        """Perform the handshake of an era. If it fails, another era can be tried on the same connection."""
+        """Negotiate the revision with `server/discover` or `initialize`, depending on `era`.
+
+        Raise UpstreamError if the server refuses. The other handshake can then be tried on the same connection.
+        """
         try:
             await self._negotiate(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
         except RpcError as error:
@@ -130,7 +136,10 @@ class Session:
         call: RelayedCall | None = None,
         mirrored: tuple[HeaderParameter, ...] = (),
     ) -> JsonObject:
-        """Send a request, and return its result. Raise RpcError or UpstreamError."""
+        """Send a request, and return its result. Raise RpcError or UpstreamError.
+
+        `mirrored` lists arguments that are also sent as HTTP headers (2026-07-28 basic/transports).
+        """
         if call is not None and call.log_level is not None:
             await self._set_level(call.log_level)
         request_id = next(self._ids)
@@ -162,7 +171,6 @@ class Session:
         return _result_of(response)
 
     async def _refresh_roots(self) -> None:
-        """Make a server that requested roots outside of a call repeat the request, because a client can now respond."""
         async with self._roots_lock:
             if self._has_begun and not self._incoming.wants_roots:
                 return
@@ -198,7 +206,7 @@ class Session:
         await self._link.send(message, self._fields(method, {}, None, ()))
 
     def roots_changed(self) -> None:
-        """Notify a legacy server of changed roots. Modern servers ask when they need roots."""
+        """Notify a legacy server that the client's roots have changed. Modern servers request roots when needed."""
         if self.era is Era.LEGACY and "roots" in self._declared:
 
             async def notify() -> None:
@@ -266,7 +274,6 @@ class Session:
         self.instructions = str(result.get("instructions") or "")
 
     def _watch(self) -> None:
-        """Start to receive messages that belong to no request, such as updates of watched resources."""
         if self._watching is not None:
             self._watching.cancel()
         self._incoming.acknowledged.clear()
@@ -341,7 +348,6 @@ class Session:
             await self.request("logging/setLevel", {"level": level})
 
     async def _cancel(self, request_id: int) -> None:
-        """Notify the server of a cancellation. Over modern HTTP, closing the stream is enough."""
         if self.era is Era.MODERN and self.transport == "http":
             return
         with suppress(UpstreamError, TimeoutError):

@@ -1,4 +1,4 @@
-"""A link over HTTP+SSE (2024-11-05 basic/transports)."""
+"""The client side of the HTTP+SSE transport (2024-11-05 basic/transports)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +23,7 @@ log: Final = structlog.get_logger(__name__)
 
 class SseLink:
     transport = "sse"
-    noise = ""
+    stray_output = ""
 
     def __init__(self, channel: HttpChannel) -> None:
         self._channel: Final = channel
@@ -100,7 +100,6 @@ class SseLink:
         self._pending.take(messages_at_end(parser), self._inbox)
 
     def _endpoint(self, event: Event) -> None:
-        """Send messages to the endpoint in an event. Raise NotMcpError if the endpoint has another origin."""
         try:
             url = self._channel.url.join(parse_url(event.data.decode(errors="replace")))
         except ValueError as error:

@@ -1,7 +1,10 @@
-"""A link over the standard streams of a child process (basic/transports/stdio).
+"""The client side of the stdio transport, which also starts and stops the server as a child process.
 
-Threats: a child process that floods standard output (`MAX_GARBAGE`), writes long lines (`MAX_LINE`, `_MAX_LINES`),
-does not read its input (`MAX_UNREAD`), or does not exit when its input is closed (the process tree is killed).
+Threats:
+
+- The process floods standard output: the number of bytes and the length of lines are limited.
+- The process does not read its standard input: unread input is limited.
+- The process does not exit when its standard input is closed: the process tree is killed.
 """
 
 import asyncio
@@ -36,19 +39,19 @@ from gateway.wire.jsonrpc import Response
 log: Final = structlog.get_logger(__name__)
 
 MAX_LINE: Final = 32 * 2**20
-_MAX_LINES: Final = 8
+_KILL_FACTOR: Final = 8
 """The child process is killed if a line is longer than this multiple of `MAX_LINE`."""
 _TAIL: Final = 4096
-"""Number of bytes that are kept from the end of a long line, because some servers write the id last."""
-_NOISE: Final = 200
-MAX_GARBAGE: Final = 2**20
+"""The last bytes of a line that is too long are kept up to this number, because some servers write the id last."""
+_MAX_STRAY_OUTPUT: Final = 200
+MAX_STRAY_BYTES: Final = 2**20
 """Maximum number of bytes of non-MCP output, such as log lines, between two messages."""
 MAX_UNREAD: Final = 32 * 2**20
 CLOSE_SECONDS: Final = 2.0
 _JOIN_SECONDS: Final = 1.0
-"""Longest wait for the next line of pretty-printed JSON."""
-_MAX_APART: Final = 1000
-"""Maximum number of lines that are read one by one. Reading more lines would block the event loop."""
+"""The maximum time to wait for the next line of a message that spans several lines."""
+_MAX_SINGLE_LINES: Final = 1000
+"""If lines form no message, at most this number of lines are parsed one by one. More would block the event loop."""
 _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _FIRST_LINE: Final = re.compile(rb'\s*[\[{]\s*(?:$|["\[{])')
 _MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
@@ -64,7 +67,10 @@ class StdioLink:
     def __init__(
         self, command: Callable[[InputBuffer], Command], *, processes: Processes, stderr_tail: "LineTail"
     ) -> None:
-        """Create a link without starting a process. `command` returns a command that reads input from a buffer."""
+        """Create a link without starting the process.
+
+        `command` returns the command to start, which reads its standard input from the given buffer.
+        """
         self._command: Final = command
         self._processes: Final = processes
         self._stderr_tail: Final = stderr_tail
@@ -75,9 +81,9 @@ class StdioLink:
         self._tail = b""
         self._text: Final = _MultilineText()
         self._joining: asyncio.TimerHandle | None = None
-        self._garbage = 0
+        self._stray_bytes = 0
         self._has_spoken = False
-        self.noise = ""
+        self.stray_output = ""
         self._stderr: Final = BoundedBuffer(_STDERR_BYTES)
         self._running: asyncio.Task[None] | None = None
         self._inbox: Inbox
@@ -174,7 +180,6 @@ class StdioLink:
             self._take_line(line)
 
     def _skip(self, more: bytes, *, is_end: bool) -> None:
-        """Discard a long line, except for its start and end, which can contain the id."""
         if not self._skipped:
             self._skipped, self._tail = len(self._line), bytes(self._line[-_TAIL:])
             del self._line[_TAIL:]
@@ -185,7 +190,7 @@ class StdioLink:
             self._pending.take([unreadable(bytes(self._line), said, end=self._tail)], self._inbox)
             self._line.clear()
             self._skipped = 0
-        elif self._skipped > _MAX_LINES * MAX_LINE:
+        elif self._skipped > _KILL_FACTOR * MAX_LINE:
             self._end(f"writes {said}")
 
     def _take_line(self, line: bytes) -> None:
@@ -202,7 +207,6 @@ class StdioLink:
             self._take_messages(line, messages)
 
     def _continue_text(self) -> None:
-        """Wait for the next line unless the text is complete."""
         self._cancel_join()
         if self._text.is_complete:
             self._end_text()
@@ -210,13 +214,12 @@ class StdioLink:
             self._joining = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._end_text)
 
     def _end_text(self) -> None:
-        """Read the collected lines as one message, or one by one if the lines do not form a message."""
         self._cancel_join()
         lines = self._text.end()
         text = b"\n".join(lines)
         messages = messages_in(text) if lines else []
         is_text = any(not isinstance(each, Unreadable) or each.answers is not None for each in messages)
-        if is_text or len(lines) > _MAX_APART:
+        if is_text or len(lines) > _MAX_SINGLE_LINES:
             self._take_messages(text, messages)
         else:
             for line in lines:
@@ -230,12 +233,12 @@ class StdioLink:
         if not text.strip() or self.closed.done():
             return
         # Some servers also log to standard output.
-        is_noise = all(isinstance(each, Unreadable) and each.answers is None for each in messages)
-        self._garbage = self._garbage + len(text) + 1 if is_noise else 0
-        self._has_spoken = self._has_spoken or not is_noise
-        if is_noise and not self._has_spoken:
-            self.noise = self.noise or text[:_NOISE].decode(errors="replace").strip()
-        if self._garbage > MAX_GARBAGE:
+        is_stray = all(isinstance(each, Unreadable) and each.answers is None for each in messages)
+        self._stray_bytes = self._stray_bytes + len(text) + 1 if is_stray else 0
+        self._has_spoken = self._has_spoken or not is_stray
+        if is_stray and not self._has_spoken:
+            self.stray_output = self.stray_output or text[:_MAX_STRAY_OUTPUT].decode(errors="replace").strip()
+        if self._stray_bytes > MAX_STRAY_BYTES:
             self._end("writes text that is not MCP to standard output")
         self._pending.take(messages, self._inbox)
 
@@ -285,7 +288,6 @@ class _MultilineText:
 
 
 def _open_brackets(line: bytes) -> int | None:
-    """Return the number of opened minus closed brackets, or None if a string does not end in the line."""
     rest = _STRING.sub(b"", line)
     if b'"' in rest:
         return None

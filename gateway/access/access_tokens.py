@@ -156,8 +156,8 @@ class AccessTokens:
         """Identify a user from the ID token and the access token of an OpenID Connect sign-in.
 
         If the access token is valid for this server, return its identity. Otherwise, return an identity with the roles
-        of the ID token and with `scopes`. These are the scopes in the token response. If it contains none (RFC 6749
-        §5.1), use the scopes of the ID token.
+        of the ID token and with `scopes`, the scopes in the token response. If the response contains no scopes (RFC
+        6749 §5.1), use those of the ID token.
         """
         claims = await _claims_or_error(self._id_claims(id_token, client_id=client_id, nonce=nonce))
         if isinstance(claims, AuthError):

@@ -46,7 +46,7 @@ class AnnouncementsDue(msgspec.Struct, frozen=True):
     """
 
     repeated: Sequence[ListKind] = ()
-    """Lists whose old version clients could have read from a replica that was late."""
+    """Lists to announce again. Clients could have read an old version from a replica that had not reloaded yet."""
 
 
 def announce(event: AnnouncementsDue, notifier: ChangeNotifier) -> None:

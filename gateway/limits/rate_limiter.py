@@ -20,8 +20,7 @@ from gateway.errors import OverLimitError, StoreUnavailableError
 from gateway.state.redis_limits import RedisRates
 
 MAX_LOGS: Final = 65_536
-"""The maximum number of logs. Above it, the least recently used log is dropped, so a client with many names evades
-limits.
+"""The maximum number of logs. Then the least recently used log is dropped, so a client with many names evades limits.
 """
 RESOLUTION: Final = 20
 """The maximum number of timestamps in a log. Rates of at most this many calls are exact."""

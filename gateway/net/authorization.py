@@ -294,7 +294,7 @@ def _compile_sign_in(
 
 
 def key_files(auth: OutboundAuth | None, problems: Problems) -> list[Path]:
-    """Return the file that contains the private key of `auth`, so that changes are noticed. The list can be empty."""
+    """Return the files of `auth` to watch for changes: the private key, if it is in a file."""
     config = None if auth is None else auth.client
     if config is None or config.private_key is None or PEM in config.private_key:
         return []

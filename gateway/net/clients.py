@@ -40,9 +40,7 @@ class ClientProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     guard: AddressGuard
     proxy: str | None = None
-    """URL of the proxy. With a proxy, the guard must allow all addresses, because sockets are only connected to the
-    proxy.
-    """
+    """URL of the proxy. The guard must then allow all addresses, because sockets only connect to the proxy."""
     trust: ssl.SSLContext | None = None
     timeout: aiohttp.ClientTimeout = NO_TIMEOUT
 
@@ -117,7 +115,7 @@ class UnknownEncodingError(aiohttp.ClientPayloadError):
 
 
 class Pool:
-    """A connection pool. Inside `async with`, the pool is not closed to make room for other pools."""
+    """A connection pool with one aiohttp session. Inside `async with`, the session stays open."""
 
     __slots__ = ("session", "users")
 

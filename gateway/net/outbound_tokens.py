@@ -76,9 +76,10 @@ class SharedFetches(Generic[V]):
         await asyncio.gather(*running, return_exceptions=True)
 
     async def get(self, key: bytes, fetch: Callable[[], Awaitable[tuple[V, float]]]) -> V:
-        """Return the cached value, or call `fetch`, which returns a value and how many seconds to cache it.
+        """Return the cached value for `key`, or call `fetch` and cache its result.
 
-        If the fetch fails, each waiting caller gets an ExecutionError, and nothing is cached.
+        `fetch` returns the value and the number of seconds to cache it. If `fetch` fails, each waiting caller gets an
+        ExecutionError.
         """
         kept = self._kept.get(key)
         if kept is not None:
@@ -148,11 +149,7 @@ class OutboundTokens:
 
 
 class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
-    """Return the cached value for `key`, or call `fetch` and cache its result.
-
-    `fetch` returns the value and the number of seconds to cache it. If `fetch` fails, each waiting caller gets an
-    ExecutionError.
-    """
+    """Requests access tokens (`client_credentials`, `token_exchange` or `enterprise`), and adds them to requests."""
 
     summary: str
     is_per_caller: bool

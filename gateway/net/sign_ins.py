@@ -133,7 +133,7 @@ class SignIns:
         await self._refreshes.close()
 
     def add(self, entry: ServiceEntry) -> None:
-        """Add a configured service, which `entry` then finds by its key."""
+        """Register a configured service, so that `entry` can return the service for its key."""
         self._entries.put(entry.key, entry)
 
     def entry(self, key: str) -> ServiceEntry | None:
@@ -142,9 +142,7 @@ class SignIns:
     async def tokens(
         self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
     ) -> tuple[str, Tokens | None]:
-        """Return the name of an owner's record, and the tokens in this record.
-
-        Without `owner`, use the tokens of any user.
+        """Return the name of an owner's record, and the tokens in the record. None means any signed-in user.
 
         `is_use` restarts the `idle` time, after which unused tokens are revoked.
         """

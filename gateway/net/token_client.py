@@ -39,9 +39,7 @@ _LIFETIME: Final = 300.0
 """The lifetime of tokens without `expires_in`, in seconds."""
 _LONGEST_LIFETIME: Final = 86_400.0
 _MARGIN_SECONDS: Final = 30.0
-"""Tokens are replaced this many seconds before they expire. Tokens valid for less than 300 s are replaced at 90% of
-this time.
-"""
+"""Tokens are replaced this many seconds before they expire, or after 90% of a lifetime of less than 300 s."""
 _MEMBERS: Final = ("access_token", "error")
 _REFUSALS: Final = ("invalid_client", "invalid_request", "unauthorized_client")
 """Errors after which another authentication method is tried. RFC 6749 §5.2 specifies `invalid_client`. Some servers

@@ -27,7 +27,7 @@ from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 
 PROBE_SECONDS: Final = 10.0
-"""If `server/discover` gets no response in this time, `initialize` is also sent. Legacy servers can ignore unknown
+"""If `server/discover` gets no response in this time, `initialize` is also sent. Old servers can ignore unknown
 methods.
 """
 

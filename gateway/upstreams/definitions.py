@@ -110,9 +110,9 @@ def sign_in_tool(entry: UpstreamEntry) -> Definitions:
 
 
 def prefix_error(name: str, config: Upstream) -> str | None:
-    """Return an error text if tool names cannot start with the server's prefix, or None.
+    """Return an error text if tool names cannot start with the server's prefix, otherwise None.
 
-    The default prefix is `NAME_`.
+    The default prefix is the server's name and `_`.
     """
     prefix = _prefix(name, config)
     if not config.tools.include or may_begin_names(prefix):

@@ -1,8 +1,9 @@
-"""Keeps calls to legacy servers open while modern clients answer input requests.
+"""Keeps calls to upstream servers open while clients answer input requests of the servers.
 
-A legacy server sends an input request during a call. A modern client expects the input request as the result
-`input_required`, and sends its request again with the response. The open call is parked in the meantime. The signed
-`requestState` contains the id of the parked call, and ties this call to the principal and the request.
+A legacy server (up to 2025-11-25) sends an input request during a call. A modern client (2026-07-28) expects the input
+request as the result `input_required`, and sends its own request again with the response. The open call is parked in
+the meantime. The signed `requestState` contains the id of the parked call, and ties the call to the principal and the
+request.
 
 A parked call exists only in the process that started it. Threats: calls that are never continued (`MAX_PARKED`,
 `PARKED_SECONDS`), and two concurrent retries.
@@ -26,7 +27,7 @@ from gateway.upstreams.failures import UpstreamError
 MAX_PARKED: Final = 1000
 PARKED_SECONDS: Final = 120.0
 _KEYS: Final = ("upstream.call", "upstream.second_call")
-"""Names for `Context.once` that record the id of the first call, and the id of a call that was started again."""
+"""`Context.once` records call ids under these names. The second name is for a call that was started again."""
 _REMOVED: Final = frozenset({"elicitationId", "task"})
 
 

@@ -1,7 +1,8 @@
 """Executors that relay calls to an upstream server.
 
-A modern server returns input requests as an `input_required` result, and the gateway repeats the request with the
-responses. A legacy server sends input requests during the call, which is parked for modern clients (`parked_calls`).
+A modern server (2026-07-28) returns input requests as an `input_required` result, and the gateway repeats the request
+with the responses. A legacy server (up to 2025-11-25) sends input requests during the call. If the client is modern,
+the call is then parked (`parked_calls`).
 
 Members of the wrong type are removed from results and list entries, because clients would refuse the whole result.
 """

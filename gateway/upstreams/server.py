@@ -102,7 +102,7 @@ class UpstreamServer:
         return is_same and document.connections.get(config.connection or "") == self._connection
 
     def answers_for(self, config: Upstream, document: Document) -> bool:
-        """Return whether this server sent the current lists, and is still configured in the same dialect."""
+        """Return whether this server sent the current lists, and is still configured in the same way."""
         return not self._is_inherited and self.is_for(config, document)
 
     def watch(self, uris: frozenset[str]) -> None:
@@ -184,7 +184,8 @@ class UpstreamServer:
     def state(self) -> str:
         """The state of the pool.
 
-        In state `up`, return `connecting` until the lists are served, or `degraded` if one is missing.
+        If the pool is `up`, the state is `connecting` until the lists are served, and `degraded` while a list is
+        missing.
         """
         state = self.pool.state
         if state == "up" and not self.is_served:

@@ -22,7 +22,7 @@ MAX_BYTES: Final = 32 * 2**20
 MAX_INSTRUCTIONS: Final = 4096
 """Longer instructions of a server (in bytes) are truncated."""
 CUT: Final = "cut"
-"""How the reason in `ServerLists.missing` starts if a list was truncated. A truncated list is not read again."""
+"""Reasons in `ServerLists.missing` have this prefix if the list was truncated. Such a list is not read again."""
 _TOO_LARGE: Final = f"{CUT}: all lists together have more than {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -57,7 +57,10 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
-    """Read all lists of a server. If a list cannot be read, use the list in `before`. Truncate long lists."""
+    """Read all lists of a server, and truncate long lists.
+
+    If a list cannot be read, use the earlier list in `before`.
+    """
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
     bytes_left = MAX_BYTES

@@ -317,10 +317,7 @@ def private_directory() -> Iterator[Path]:
 
 @contextmanager
 def shared_keys(settings: Settings) -> Iterator[SigningKeys | None]:
-    """Yield the signing keys in the state directory, and keep the directory locked.
-
-    Yield None if the settings contain keys.
-    """
+    """Yield the signing keys in the state directory, which stays locked. Yield None if the settings contain keys."""
     if settings.signing_keys():
         yield None
         return

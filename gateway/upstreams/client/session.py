@@ -206,7 +206,10 @@ class Session:
         await self._link.send(message, self._fields(method, {}, None, ()))
 
     def roots_changed(self) -> None:
-        """Notify a legacy server that the client's roots have changed. Modern servers request roots when needed."""
+        """Notify the server that the client's roots have changed.
+
+        Since 2026-07-28, servers request roots when needed.
+        """
         if self.era is Era.LEGACY and "roots" in self._declared:
 
             async def notify() -> None:

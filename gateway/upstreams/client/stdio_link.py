@@ -42,7 +42,7 @@ MAX_LINE: Final = 32 * 2**20
 _KILL_FACTOR: Final = 8
 """The child process is killed if a line is longer than this multiple of `MAX_LINE`."""
 _TAIL: Final = 4096
-"""The last bytes of a line that is too long are kept up to this number, because some servers write the id last."""
+"""How many bytes are kept from the end of a line that is too long, because some servers write the id last."""
 _MAX_STRAY_OUTPUT: Final = 200
 MAX_STRAY_BYTES: Final = 2**20
 """Maximum number of bytes of non-MCP output, such as log lines, between two messages."""

@@ -80,7 +80,7 @@ class ConnectionAttempt:
             if not limit.expired():
                 raise
             if failure is None or known is None:
-                failure = self._with_stray_output(NoAnswerError(f"no handshake within {seconds:g} s"))
+                failure = self._with_output(NoAnswerError(f"no handshake within {seconds:g} s"))
         finally:
             await self._end()
         raise failure or UnreachableError("does not respond")
@@ -96,7 +96,7 @@ class ConnectionAttempt:
                 await self.session.open(subject=self.subject)
             return await self._first(self.session, era, seconds)
         except UpstreamError as error:
-            raise self._with_stray_output(error) from error.__cause__
+            raise self._with_output(error) from error.__cause__
 
     async def _first(self, session: Session, era: Era, seconds: float | None) -> Session | None:
         newest = asyncio.create_task(session.handshake(era), name="handshake with an upstream")
@@ -116,10 +116,12 @@ class ConnectionAttempt:
         await newest  # raises its failure
         return None
 
-    def _with_stray_output(self, error: UpstreamError) -> UpstreamError:
-        if self.session is None or not self.session.stray_output:
+    def _with_output(self, error: UpstreamError) -> UpstreamError:
+        if self.session is None or not self.session.non_mcp_output:
             return error
-        return type(error)(f'{error}; its standard output starts with "{self.session.stray_output}", which is not MCP')
+        return type(error)(
+            f'{error}; its standard output starts with "{self.session.non_mcp_output}", which is not MCP'
+        )
 
     def _cancel(self) -> None:
         for task in self.handshakes:

@@ -223,7 +223,7 @@ class HttpLink:
     """A session over Streamable HTTP. If the server assigns no session id, requests have no `Mcp-Session-Id`."""
 
     transport = "http"
-    stray_output = ""
+    non_mcp_output = ""
 
     def __init__(self, channel: HttpChannel) -> None:
         self._channel: Final = channel

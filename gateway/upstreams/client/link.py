@@ -57,7 +57,7 @@ The second argument is the id of the request whose response stream contained the
 class Link(Protocol):
     transport: str
     """`http`, `sse` or `stdio`."""
-    stray_output: str
+    non_mcp_output: str
     """The start of the output before the first MCP message, or an empty string. Error messages quote this text."""
     closed: asyncio.Future[str]
     """Completes when no more messages can be sent. The result is the reason."""

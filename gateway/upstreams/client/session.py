@@ -92,8 +92,8 @@ class Session:
         return self.transport == "http" and (self.era is Era.MODERN or not has_id)
 
     @property
-    def stray_output(self) -> str:
-        return self._link.stray_output
+    def non_mcp_output(self) -> str:
+        return self._link.non_mcp_output
 
     def take_list_change(self) -> bool:
         """Return whether the server has announced list changes since this method was last called."""

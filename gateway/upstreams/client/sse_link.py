@@ -23,7 +23,7 @@ log: Final = structlog.get_logger(__name__)
 
 class SseLink:
     transport = "sse"
-    stray_output = ""
+    non_mcp_output = ""
 
     def __init__(self, channel: HttpChannel) -> None:
         self._channel: Final = channel

@@ -43,8 +43,8 @@ _KILL_FACTOR: Final = 8
 """The child process is killed if a line is longer than this multiple of `MAX_LINE`."""
 _TAIL: Final = 4096
 """How many bytes are kept from the end of a line that is too long, because some servers write the id last."""
-_MAX_STRAY_OUTPUT: Final = 200
-MAX_STRAY_BYTES: Final = 2**20
+_EXCERPT_CHARACTERS: Final = 200
+MAX_NON_MCP_BYTES: Final = 2**20
 """Maximum number of bytes of non-MCP output, such as log lines, between two messages."""
 MAX_UNREAD: Final = 32 * 2**20
 CLOSE_SECONDS: Final = 2.0
@@ -81,9 +81,9 @@ class StdioLink:
         self._tail = b""
         self._text: Final = _MultilineText()
         self._joining: asyncio.TimerHandle | None = None
-        self._stray_bytes = 0
+        self._non_mcp_bytes = 0
         self._has_spoken = False
-        self.stray_output = ""
+        self.non_mcp_output = ""
         self._stderr: Final = BoundedBuffer(_STDERR_BYTES)
         self._running: asyncio.Task[None] | None = None
         self._inbox: Inbox
@@ -233,12 +233,12 @@ class StdioLink:
         if not text.strip() or self.closed.done():
             return
         # Some servers also log to standard output.
-        is_stray = all(isinstance(each, Unreadable) and each.answers is None for each in messages)
-        self._stray_bytes = self._stray_bytes + len(text) + 1 if is_stray else 0
-        self._has_spoken = self._has_spoken or not is_stray
-        if is_stray and not self._has_spoken:
-            self.stray_output = self.stray_output or text[:_MAX_STRAY_OUTPUT].decode(errors="replace").strip()
-        if self._stray_bytes > MAX_STRAY_BYTES:
+        is_non_mcp = all(isinstance(each, Unreadable) and each.answers is None for each in messages)
+        self._non_mcp_bytes = self._non_mcp_bytes + len(text) + 1 if is_non_mcp else 0
+        self._has_spoken = self._has_spoken or not is_non_mcp
+        if is_non_mcp and not self._has_spoken:
+            self.non_mcp_output = self.non_mcp_output or text[:_EXCERPT_CHARACTERS].decode(errors="replace").strip()
+        if self._non_mcp_bytes > MAX_NON_MCP_BYTES:
             self._end("writes text that is not MCP to standard output")
         self._pending.take(messages, self._inbox)
 

@@ -87,9 +87,9 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def kept_seconds(self) -> float:
-        """How long tokens are stored, in seconds.
+        """The number of seconds for which tokens are stored.
 
-        The time is a day longer than `idle`, so that idle tokens can be revoked.
+        This is a day longer than `idle`, so that idle tokens can be revoked.
         """
         return self.config.idle.total_seconds() + 86_400
 

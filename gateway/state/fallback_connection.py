@@ -89,7 +89,7 @@ class FallbackConnection:
 
     @property
     def seconds_to_retry(self) -> float | None:
-        """How many seconds remain until the file is tried again, or None if no retry is planned."""
+        """The number of seconds until the file is tried again, or None if no retry is planned."""
         return None if self._is_file or self.path is None else max(0.0, self._retry_at - time.monotonic())
 
     def recover(self) -> None:

@@ -5,7 +5,6 @@ reports how many records were dropped. Log rotation can move or truncate the fil
 path refers to another file or no longer exists.
 """
 
-import json
 import os
 import stat
 import time
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import orjson
 import structlog
 
 from gateway.config.diagnostics.problems import Problems
@@ -23,6 +21,7 @@ from gateway.config.models.document import Audit
 from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.background_writer import BackgroundWriter
+from gateway.telemetry.logs import json_line
 
 log: Final = structlog.get_logger(__name__)
 
@@ -183,12 +182,4 @@ def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
 
 
 def _line(record: JsonObject) -> bytes:
-    """Encode a record as one line, and escape characters in caller text that some readers treat as line ends."""
-    try:
-        line = orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
-        is_shown_as_it_is = line[:-1].decode().isprintable()
-    except TypeError:  # A lone surrogate or an integer of more than 64 bits.
-        is_shown_as_it_is = False
-    return (
-        line if is_shown_as_it_is else json.dumps(record, default=repr, separators=(",", ":")).encode("ascii") + b"\n"
-    )
+    return f"{json_line(record)}\n".encode()

@@ -5,7 +5,7 @@ To keep calls fast, summaries, details and filters are computed only when a page
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Final, Self
 
@@ -89,19 +89,11 @@ _UNRECORDED: Final = frozenset({"ping"})
 class RecordedCalls:
     """Keeps running and recently ended calls. Implements `Observer`."""
 
-    def __init__(
-        self,
-        feed: EventFeed,
-        *,
-        max_calls: int = MAX_CALLS,
-        max_bytes: int = MAX_BYTES,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, feed: EventFeed, *, max_calls: int = MAX_CALLS, max_bytes: int = MAX_BYTES) -> None:
         self._feed: Final = feed
         self.rates: Final = CallRates()
         self._max_calls: Final = max_calls
         self._max_bytes: Final = max_bytes
-        self._clock: Final = clock
         self._running: Final[dict[int, CallRecord]] = {}
         """Running calls, by the id() of their `CallFacts`."""
         self._ended: Final[dict[int, CallRecord]] = {}
@@ -119,7 +111,7 @@ class RecordedCalls:
         facts = {
             "seq": seq,
             "id": call.id,
-            "at": timestamp(self._clock()),
+            "at": timestamp(time.time()),
             "method": call.method,
             "kind": call.kind,
             "name": call.name,

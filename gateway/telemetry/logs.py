@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import random
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -191,7 +190,7 @@ class Logs:
                 colors=self._colours, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
             )
             return lambda logger, method, event: console(logger, method, _visible(event))
-        return structlog.processors.JSONRenderer(_json)
+        return structlog.processors.JSONRenderer(json_line)
 
     def _with_context(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
         for name, fact in LOG_CONTEXT.get().items():
@@ -265,16 +264,16 @@ class _Lines(BackgroundWriter):
         """Do nothing, because the thread writes continuously."""
 
 
-def _json(event: EventDict, **_options: Json) -> str:
+def json_line(record: Mapping[str, Json], **_options: Json) -> str:
+    """Encode a record as one line of JSON, with non-ASCII characters escaped if any character is not printable.
+
+    Such characters in text from callers could end the line for some readers, or control a terminal.
+    """
     try:
-        line = orjson.dumps(event).decode()
+        line = orjson.dumps(record).decode()
     except TypeError:  # A lone surrogate or an integer of more than 64 bits.
-        return json.dumps(event)
-    return line if line.isprintable() else _DECEPTIVE.sub(lambda match: f"\\u{ord(match[0]):04x}", line)
-
-
-_DECEPTIVE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-"""Control characters, line ends and direction overrides. Text from callers could use these to control a terminal."""
+        line = "\n"
+    return line if line.isprintable() else json.dumps(record, default=repr, separators=(",", ":"))
 
 
 def _visible(event: EventDict) -> EventDict:

@@ -208,7 +208,9 @@ def test_tools_are_chosen_by_name_or_glob(run: Run, tmp_path: Path) -> None:
     assert len(json.loads(run("test", "--json", "other.yaml", "get_*").out)) == 2
     finished = run("test", "get_c")
     assert finished.code == 2
-    assert "get_c: no tool of the file is called so; did you mean get_a?" in finished.hints.replace("get_b?", "get_a?")
+    assert "get_c: the file contains no tool with this name; did you mean `get_a`?" in finished.hints.replace(
+        "get_b", "get_a"
+    )
 
 
 def test_difference_is_shown(run: Run, tmp_path: Path) -> None:

@@ -254,24 +254,24 @@ def _read_lines(descriptor: int, take: Callable[[str], None]) -> None:
             take(line.rstrip("\n"))
 
 
-def _suppress_echo(descriptor: int = 0) -> Callable[[], None]:
+def _suppress_echo() -> Callable[[], None]:
     """Turn off the echo of typed characters such as `^C`, which would damage the view.
 
     Return a function that turns the echo on again. Do nothing in a background process.
     """
     try:
-        if os.tcgetpgrp(descriptor) != os.getpgrp():  # termios(3): a background process would be stopped by SIGTTOU
+        if os.tcgetpgrp(0) != os.getpgrp():  # termios(3): a background process would be stopped by SIGTTOU
             return lambda: None
-        before = termios.tcgetattr(descriptor)
+        before = termios.tcgetattr(0)
     except (OSError, termios.error):
         return lambda: None
     quiet = [*before]
     quiet[_LOCAL_MODES] = before[_LOCAL_MODES] & ~termios.ECHO
     with suppress(termios.error):
-        termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
+        termios.tcsetattr(0, termios.TCSANOW, quiet)
 
     def restore() -> None:
         with suppress(termios.error):
-            termios.tcsetattr(descriptor, termios.TCSANOW, before)
+            termios.tcsetattr(0, termios.TCSANOW, before)
 
     return restore

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from difflib import get_close_matches, ndiff
+from difflib import ndiff
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -26,6 +26,7 @@ from gateway.access.claims import identity_of_claims
 from gateway.access.identity import ANONYMOUS
 from gateway.catalog.primitives import Tool
 from gateway.cli.dry_run import DryRun, offline_gateway
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.models.tool_tests import Expectation, StubResponse, TextMatch, ToolTest
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, ExecutionError, Problem, RpcError
@@ -80,12 +81,11 @@ async def run_tests(settings: Settings, patterns: Sequence[str] = ()) -> AsyncIt
 
 
 def _check_patterns(patterns: Sequence[str], names: Sequence[str]) -> None:
-    problems = []
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            near = get_close_matches(pattern, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            problems.append(Problem(path=pattern, message=f"no tool of the file is called so{hint}"))
+    problems = [
+        Problem(path=pattern, message=f"the file contains no tool with this name{did_you_mean(pattern, names)}")
+        for pattern in patterns
+        if not any(fnmatchcase(name, pattern) for name in names)
+    ]
     if problems:
         raise ConfigError(problems)
 

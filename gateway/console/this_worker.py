@@ -123,7 +123,6 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def _sessions(self) -> JsonObject:
-        """Return the sessions of this process, newest first, and the open streams."""
         newest = sorted(self.open_sessions(), key=lambda found: -found[1].created_at)
         sessions = [self._session(binding, session) for binding, session in newest[:MAX_LISTED]]
         # In modern revisions, an open subscription is a running request.

@@ -66,7 +66,6 @@ class Health:
         return readiness
 
     def _unreachable(self) -> list[str]:
-        """Return a warning for each unreachable upstream. The warnings do not affect readiness."""
         return [
             f"the upstream {name} is {each['state']}"
             for name, each in self._upstreams().items()

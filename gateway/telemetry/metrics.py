@@ -94,13 +94,13 @@ RECENT_SECONDS: Final = 600.0
 _MAX_CLIENTS: Final = 200
 
 Key = tuple[str, str, str]
-"""The kind and name of a definition, and the protocol era of the call."""
+"""Values of the labels `kind`, `name` and `era`."""
 ClientKind = tuple[Era, str, str, str]
 """The protocol era, protocol revision, transport, and name with version of a client."""
 
 
 class CallMetrics:
-    """Counts calls and durations by definition and protocol era, and recent calls of clients without sessions.
+    """Counts calls and durations by `kind`, `name` and `era`, and recent calls of clients without sessions.
 
     All unknown names share one label, and a reload drops the series of removed definitions, which bounds the number of
     series. Only the event loop changes the counters, so plain integers are safe. The thread-safe counters of Prometheus

@@ -134,7 +134,6 @@ def _checked(name: str, given: Json, schema: JsonObject) -> Json:
 
 
 def _parsed(text: str, schema: JsonObject) -> Json:
-    """Convert text to the type of a field, or return the text unchanged if it cannot be converted."""
     match schema.get("type"):
         case "boolean":
             return _BOOLEANS.get(text.strip().lower(), text)

@@ -282,7 +282,6 @@ def _manifest(dry: DryRun, *, author: str | None) -> dict[str, Json]:
 
 
 def _setting(name: str, variable: Variable) -> dict[str, Json]:
-    """Return the `user_config` entry for an environment variable. MCP clients ask their users for its value."""
     return {
         "type": "string",
         "title": name,

@@ -90,7 +90,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
             loaded = dry.loaded
         check_view(settings.view, loaded.document.views)
     name, document = _published(options, loaded, view=settings.view)
-    for hint in _doubts(options, loaded.document):
+    for hint in _hints(options, loaded.document):
         hints.line(hint)
     text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     if options.output == Path("-"):
@@ -186,8 +186,7 @@ def _web_url(flag: str, url: str) -> str:
     raise ConfigError.at(flag, "expected a URL such as https://github.com/ada/ops")
 
 
-def _doubts(options: Namespace, document: Document) -> Iterator[str]:
-    """Yield hints about missing values, and about values that the official registry can reject."""
+def _hints(options: Namespace, document: Document) -> Iterator[str]:
     server, public_url = document.server, document.listen.public_url
     if server.version is None:
         yield "`server.version` is not set, so the daemon's version is used. A registry accepts each version only once."

@@ -130,7 +130,6 @@ def check(settings: Settings, *, sources: FetchedSources | None = None) -> tuple
 
 
 def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
-    """Warn about stub responses whose file does not exist."""
     for name, tool in loaded.document.tools.items():
         for index, test in enumerate(tool.tests):
             if test.http is None or test.http.file is None:

@@ -190,7 +190,6 @@ def _written(entry: _Entry, snapshot: _Snapshot) -> JsonObject:
 
 
 def _entries(snapshot: _Snapshot) -> Iterator[_Entry]:
-    """Yield tools, resources and prompts in list order, then skills, then unavailable definitions."""
     served = {_identifier(each) for each in snapshot.current.primitives()}
     for primitive in snapshot.served.catalog.primitives():
         if _is_skill_file(primitive):
@@ -267,7 +266,6 @@ def _unavailable(absent: Unavailable, snapshot: _Snapshot) -> _Entry:
 
 
 def _default_facts(kind: str, name: str, snapshot: _Snapshot, place: Place) -> dict[str, Json]:
-    """Return an entry with the default values of an unavailable definition."""
     definitions = getattr(snapshot.served.document, place[0], None)
     definition = definitions.get(place[1]) if isinstance(definitions, Mapping) else None
     return {
@@ -293,7 +291,6 @@ def _views(primitive: Primitive, catalog: Catalog) -> Iterable[str]:
 
 
 def _problem_of(upstream: str | None, snapshot: _Snapshot) -> str | None:
-    """Return the error of an unreachable upstream, whose last known definitions stay in the catalog."""
     reason = None if upstream is None else snapshot.upstreams.get(upstream, {}).get("reason")
     return None if reason is None else f"its upstream {upstream} is down: {reason}"
 

@@ -141,7 +141,6 @@ def view_of(request: HttpRequest, views: ServedViews) -> str | HttpError | None:
 
 
 def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
-    """Return the method and its parameters, or None if the body is malformed."""
     method, params = body.get("method"), body.get("params")
     if not isinstance(method, str) or method not in _EXPLAINED or not isinstance(params, dict):
         return None

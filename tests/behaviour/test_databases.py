@@ -257,6 +257,20 @@ async def test_cancelled_call_is_stopped_in_the_database(shop: Shop) -> None:
     assert await shop.rows("find", customer="ada") != []
 
 
+async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: Shop) -> None:
+    """A driver can lose a cancellation that arrives at the moment when its connection is open."""
+    for turns in range(40):
+        call = asyncio.ensure_future(shop.call("endless"))
+        async with asyncio.timeout(60):
+            while not connections(shop, "in_use"):
+                await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.wait({call})
+        await gone(shop)
+
+
 async def gone(shop: Shop) -> None:
     """Wait until no call uses a connection and the database runs no query of the gateway."""
     async with asyncio.timeout(60):

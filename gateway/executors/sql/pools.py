@@ -116,6 +116,9 @@ class DatabasePool:
                 module = dialect_of(self._profile.dialect).load()
                 self._engine = module.open_engine(self._profile, read_only=self._read_only)
             async with self._engine.session() as session:
+                # Before Python 3.12, `asyncio.wait_for` loses a cancellation at the moment when a driver has connected.
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError
                 yield session
         finally:
             self.users -= 1

@@ -265,8 +265,8 @@ class _Facts(Protocol):
     def cancelled(self) -> bool:
         """Whether the result is no longer needed: the call was cancelled, timed out or has ended.
 
-        Async functions receive `asyncio.CancelledError` instead, and can only read this on the event loop. Functions in
-        a thread cannot be interrupted, so they should check this regularly and return.
+        Async functions receive `asyncio.CancelledError` instead, and can read this property only on the event loop.
+        Functions in a thread cannot be interrupted, so they should check this property regularly and return.
         """
 
     def notify_changed(self, kind: ListKind) -> None:
@@ -284,7 +284,7 @@ class _Facts(Protocol):
 
         Args:
             kind: The section of the file.
-            name: The key in the file, also for resources. All files of a skill are the resource `skill://<its name>`.
+            name: The key in the file, also for resources. For the files of a skill, `skill://<name of the skill>`.
 
         Raises:
             ToolError: There is no such kind.
@@ -298,7 +298,7 @@ class _Facts(Protocol):
 
         Args:
             kind: The section of the file.
-            name: The key in the file, also for resources. All files of a skill are the resource `skill://<its name>`.
+            name: The key in the file, also for resources. For the files of a skill, `skill://<name of the skill>`.
         """
 
 
@@ -356,8 +356,8 @@ class Context(_Facts, Protocol):
         Raises:
             ToolError: The schema is invalid, another question has the same key, or questions are not possible, as in
                 completions.
-            ExecutionError: The client refused, sent an invalid answer, or did not answer within `ask_timeout`, or its
-                revision does not support this form.
+            ExecutionError: The client refused, sent an invalid answer, did not answer within `ask_timeout`, or uses a
+                protocol revision that does not support this schema.
             RpcError: The client did not declare the capability. Do not catch this exception.
         """
 
@@ -387,7 +387,7 @@ class Context(_Facts, Protocol):
         model_preferences: JsonObject | None = None,
         tools: Sequence[JsonObject] | None = None,
     ) -> Sample:
-        """Ask the client's model, within `limits.sampling` (the client needs `sampling`).
+        """Send a prompt to the client's model, within `limits.sampling` (the client needs `sampling`).
 
         Args:
             key: The name of this question within the call.
@@ -400,7 +400,7 @@ class Context(_Facts, Protocol):
             stop_sequences: Texts at which the model stops.
             model_preferences: The protocol's `ModelPreferences`: `hints`, and priorities from 0 to 1.
             tools: Tools that the model can request, as the protocol's `Tool` (since 2025-11-25; the client needs
-                `sampling.tools`). The function runs them itself and asks again.
+                `sampling.tools`). The function runs the tools itself, and calls `sample` again.
 
         Raises:
             ToolError: The messages or `max_tokens` are invalid. For other errors, see `elicit`.
@@ -422,7 +422,7 @@ class Context(_Facts, Protocol):
 
         Args:
             requests: Protocol requests by key: `{"method": "elicitation/create" or "sampling/createMessage" or
-                "roots/list", "params": {…}}`, with params in the form of 2026-07-28.
+                "roots/list", "params": {…}}`, with params as in revision 2026-07-28.
 
         Returns:
             The client's results by key: `{"action": …, "content": {…}}` for elicitation, `{"content": …, "model": …}`
@@ -452,7 +452,7 @@ class Context(_Facts, Protocol):
 
         Args:
             key: The name of this step within the call.
-            function: Called without arguments unless its result is available. Exceptions are not stored.
+            function: A function without parameters, called if no result is stored. Exceptions are not stored.
 
         Returns:
             The result, converted to JSON and back: tuples become lists.

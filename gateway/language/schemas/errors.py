@@ -41,13 +41,11 @@ def _readable(step: str) -> str:
 
 def describe(error: ValidationError, schema: JsonObject, *, noun: str) -> Iterator[SchemaError]:
     """Convert a jsonschema-rs error to messages. `noun` is the word for a member of the value, such as `argument`."""
-    branches = _branches(error)
-    if branches is not None:
-        yield from _describe_branches(error, branches, schema, noun=noun)
-        return
     path = tuple(error.instance_path)
     member = noun if not path else "member"
     match error.kind:
+        case Kind.AnyOf(branches) | Kind.OneOfNotValid(branches):
+            yield from _describe_branches(error, branches, schema, noun=noun)
         case Kind.AdditionalProperties(unexpected) | Kind.UnevaluatedProperties(unexpected):
             known = _known_members(error, schema)
             for name in unexpected[:_MAX_CHOICES]:
@@ -71,14 +69,6 @@ def shown(value: Json) -> str:
 
 def _error(path: DocumentPath, message: str) -> SchemaError:
     return SchemaError(path=path, message=message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]}…")
-
-
-def _branches(error: ValidationError) -> Sequence[Sequence[ValidationError]] | None:
-    match error.kind:
-        case Kind.AnyOf(context) | Kind.OneOfNotValid(context):
-            return context
-        case _:
-            return None
 
 
 def _describe_branches(

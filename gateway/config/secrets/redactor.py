@@ -14,6 +14,7 @@ from gateway.config.secrets.secret_encodings import (
     MIN_SECRET_LENGTH,
     canonical,
     canonical_forms_of,
+    encode,
     longest_form_of,
     mask_words,
     verbatim_forms_of,
@@ -80,8 +81,8 @@ class Redactor:
         self._obtained: Final = obtained
         self._secrets: Final = frozenset(filter(None, secrets))
         verbatim = {form for each in self._secrets for form in verbatim_forms_of(each)}
-        self._verbatim: Final = SubstringSearch(map(_bytes, verbatim))
-        self._in_json: Final = SubstringSearch([*map(_bytes, verbatim), *map(_in_json, verbatim)])
+        self._verbatim: Final = SubstringSearch(map(encode, verbatim))
+        self._in_json: Final = SubstringSearch([*map(encode, verbatim), *map(_in_json, verbatim)])
         self._canonical: Final = SubstringSearch(form for each in self._secrets for form in canonical_forms_of(each))
         self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
         # Canonical forms are almost never longer than the text. `&nGt;` and `&nLt;` expand from 5 to 6 bytes.
@@ -117,7 +118,7 @@ class Redactor:
     def text(self, text: str) -> str:
         if (others := self._others) is not None:
             text = others.text(text)
-        data = _bytes(text)
+        data = encode(text)
         if not self._is_own_in(data):
             return text
         for form in self._verbatim.found(data):
@@ -127,7 +128,7 @@ class Redactor:
         return data.decode(errors="surrogatepass")
 
     def finds(self, text: str) -> bool:
-        return self.is_in(_bytes(text))
+        return self.is_in(encode(text))
 
     def is_in(self, data: bytes) -> bool:
         if (others := self._others) is not None and others.is_in(data):
@@ -238,13 +239,9 @@ class ObtainedSecrets:
 _MASK_BYTES: Final = MASK.encode("ascii")
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")
-
-
 def _in_json(form: str) -> bytes:
     # The result must match the output of orjson.
-    return json.dumps(form, ensure_ascii=False)[1:-1].encode(errors="surrogatepass")
+    return encode(json.dumps(form, ensure_ascii=False)[1:-1])
 
 
 def _as_word(secret: str) -> str:

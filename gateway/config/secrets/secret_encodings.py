@@ -56,8 +56,8 @@ def verbatim_forms_of(secret: str) -> set[str]:
         return set()
     forms = {secret, *_lines(secret)}
     if len(secret) <= _MAX_ENCODED_LENGTH:
-        forms.add(_bytes(secret).hex())
-    if len(canonical(_bytes(secret))) < MIN_SECRET_LENGTH:
+        forms.add(encode(secret).hex())
+    if len(canonical(encode(secret))) < MIN_SECRET_LENGTH:
         # Unpaired surrogates cannot be percent-encoded.
         forms |= {quote(secret, safe="", errors="replace"), json.dumps(secret)[1:-1]}
     return forms
@@ -69,12 +69,12 @@ def canonical_forms_of(secret: str) -> set[bytes]:
         return set()
     texts = [secret, *_lines(secret)]
     if len(secret) <= _MAX_ENCODED_LENGTH:
-        texts += [*_in_base64(secret), *_lines_in_base64(secret), _bytes(secret).hex(), _bytes(secret).hex().upper()]
-    forms = map(canonical, map(_bytes, texts))
+        texts += [*_in_base64(secret), *_lines_in_base64(secret), encode(secret).hex(), encode(secret).hex().upper()]
+    forms = map(canonical, map(encode, texts))
     return {form for form in forms if len(form) >= MIN_SECRET_LENGTH}
 
 
-def _bytes(text: str) -> bytes:
+def encode(text: str) -> bytes:
     return text.encode(errors="surrogatepass")
 
 
@@ -82,7 +82,7 @@ def longest_form_of(secret: str) -> int:
     """Return the length of the longest encoding of a secret, in characters."""
     if len(secret) > _MAX_ENCODED_LENGTH:
         return len(secret)
-    in_hexadecimal = 2 * len(_bytes(secret))  # longer than base64
+    in_hexadecimal = 2 * len(encode(secret))  # longer than base64
     return max(in_hexadecimal, sum(map(_longest_escape, secret)))
 
 
@@ -90,7 +90,7 @@ def _longest_escape(character: str) -> int:
     if _UNESCAPED.fullmatch(character):
         return 1
     # JSON within JSON needs 7 characters per UTF-16 code unit. A URL needs 3 characters per byte.
-    return max(7 * len(character.encode("utf-16-be", "surrogatepass")) // 2, 3 * len(_bytes(character)))
+    return max(7 * len(character.encode("utf-16-be", "surrogatepass")) // 2, 3 * len(encode(character)))
 
 
 def _lines(secret: str) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _lines(secret: str) -> Iterator[str]:
 
 def _in_base64(secret: str) -> Iterator[str]:
     """Yield the parts of the base64 encoding that do not depend on surrounding text, such as `user:`."""
-    data = _bytes(secret)
+    data = encode(secret)
     for before in range(3):
         encoded = base64.b64encode(b"\0" * before + data).decode("ascii")
         first = -(-before * 8 // 6)  # excludes bits of the preceding text
@@ -113,7 +113,7 @@ def _in_base64(secret: str) -> Iterator[str]:
 
 def _lines_in_base64(secret: str) -> Iterator[str]:
     """Yield the lines of the secret's base64 encoding, wrapped at the usual widths. Logs can contain a single line."""
-    encoded = base64.b64encode(_bytes(secret)).decode("ascii")
+    encoded = base64.b64encode(encode(secret)).decode("ascii")
     for width in _LINE_WIDTHS:
         if width < len(encoded) <= width * _MAX_LINES:
             yield from (encoded[start : start + width] for start in range(0, len(encoded) - width, width))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from pathlib import Path
+from shutil import which
 from typing import Final
 
 from pydantic import BaseModel
@@ -21,7 +22,7 @@ from gateway.catalog.deceptive_text import (
 )
 from gateway.catalog.primitives import Primitive, Prompt, Tool
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import exists, program_path, world_writable_warning
+from gateway.config.machine_facts import exists, world_writable_warning
 from gateway.config.models import definitions as models
 from gateway.config.models.backends import Shell
 from gateway.config.models.base import Use, use_of
@@ -276,7 +277,7 @@ def _warn_of_missing_program(shell: Shell, config: Definition, *, problems: Prob
     first = shell.interpreter[0] if shell.command is None else shell.command[0]
     if not isinstance(first, str) or "{" in first or "{" in (shell.cwd or "") or first in config.requires.commands:
         return
-    path = str(problems.directory / (shell.cwd or "") / first) if "/" in first else program_path(first)
+    path = str(problems.directory / (shell.cwd or "") / first) if "/" in first else which(first)
     if path is None or not exists(path):
         place = problems.at("interpreter") if shell.command is None else problems.at("command", 0)
         place.warning(f"the program `{first}` does not exist on this machine")

@@ -7,7 +7,6 @@ such a path as missing.
 import hashlib
 import math
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,10 +52,6 @@ def is_directory(path: str | Path) -> bool:
 
 def exists(path: str | Path) -> bool:
     return os.path.exists(path)  # noqa: PTH110 - see the top
-
-
-def program_path(name: str) -> str | None:
-    return shutil.which(name)
 
 
 def content_digest(path: Path) -> str:

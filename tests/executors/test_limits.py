@@ -23,7 +23,7 @@ WRITER = "import sys; file = open(sys.argv[1], 'wb', 0); [file.write(bytes(600))
 def _program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Set limits with either program."""
     if request.param == "python":
-        monkeypatch.setattr(launcher, "program_path", lambda _name: None)
+        monkeypatch.setattr(launcher, "which", lambda _name: None)
     else:
         need("prlimit")
 
@@ -136,7 +136,7 @@ async def test_child_cannot_fork_endlessly(tool: Tool) -> None:
 @linux_only
 async def test_limits_in_a_sandbox_require_prlimit(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     need_sandboxes()
-    monkeypatch.setattr(launcher, "program_path", lambda _name: None)
+    monkeypatch.setattr(launcher, "which", lambda _name: None)
     [problem] = tool.problems({"command": ["true"], "sandbox": {}, "limits": ALL})
     assert "shell.limits: requires the program `prlimit`. Install the package util-linux" in problem
 

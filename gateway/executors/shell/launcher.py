@@ -12,13 +12,13 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from shutil import which
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import program_path
 from gateway.config.models.backends import ProcessLimits, Shell
 from gateway.executors.shell.sandbox import CompiledSandbox, compile_sandbox
 from gateway.language.scope import Scope
@@ -68,7 +68,7 @@ def compile_limits(
     """Return the command line that sets the limits, and descriptions of the limits by key."""
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return (), {}
-    program = program_path("prlimit")
+    program = which("prlimit")
     if program is not None:
         shim = [os.path.realpath(program)]
     elif is_sandboxed:  # the daemon's Python can be invisible in the sandbox

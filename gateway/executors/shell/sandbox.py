@@ -31,7 +31,7 @@ from typing import Final
 import msgspec
 
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.machine_facts import exists, is_directory, is_file, program_path
+from gateway.config.machine_facts import exists, is_directory, is_file
 from gateway.config.models.backends import Sandbox as SandboxConfig
 from gateway.platform_facilities import IS_LINUX
 
@@ -100,7 +100,7 @@ def compile_sandbox(
     if problem := sandbox_problem(_base(system.items(), SandboxConfig(network=config.network))):
         problems.error(problem)
         return None
-    program = program_path(_PROGRAM) or _PROGRAM  # not from the command's PATH, where other users could place files
+    program = shutil.which(_PROGRAM) or _PROGRAM  # not from the command's PATH, where other users could place files
     writable = _places(config.writable, problems.at("writable"))
     _check_writable(writable, home=home, problems=problems.at("writable"))
     readable = _places(config.readable, problems.at("readable"))

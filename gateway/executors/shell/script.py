@@ -6,13 +6,13 @@ Scripts are written to files, which keeps standard input free, works with every 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from shutil import which
 from typing import Final
 
 import msgspec
 
 from gateway.config.diagnostics.near_misses import nearest
 from gateway.config.diagnostics.problems import Problems, TextOffset
-from gateway.config.machine_facts import program_path
 from gateway.config.models.backends import Shell
 from gateway.errors import ExecutionError
 from gateway.executors.shell.argv import fits
@@ -104,7 +104,7 @@ def _interpreter(config: Shell, problems: Problems) -> Sequence[str]:
         return config.interpreter
     named = program if PurePosixPath(words[0]).name == "env" else words[0]
     is_relative = "/" in named and not named.startswith("/")
-    if not is_relative and "PATH" not in config.env and program_path(named) is None:
+    if not is_relative and "PATH" not in config.env and which(named) is None:
         problems.warning(f"the interpreter `{named}` in its first line does not exist")
     return words
 

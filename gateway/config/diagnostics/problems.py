@@ -116,7 +116,9 @@ class Problems:
         location, source_line = (None, "") if sources is None else sources.locate(self._prefix)
         if severity is Severity.ERROR and self.is_lenient:
             severity = Severity.WARNING
-            self._list.mark_errors_within(self._prefix)
+            # Mark the node and its ancestors, up to the definition.
+            paths = (self._prefix[:length] for length in range(2, len(self._prefix) + 1))
+            self._list.unsound.update(".".join(map(str, path)) for path in paths)
         self._list.add(
             Problem(
                 message=self._list.redactor.strictly(message),
@@ -151,6 +153,3 @@ class _ProblemList:
             while path not in self.unsound:
                 self.unsound.add(path)
                 path = path.rpartition(".")[0]
-
-    def mark_errors_within(self, path: DocumentPath) -> None:
-        self.unsound.update(".".join(map(str, path[:length])) for length in range(2, len(path) + 1))

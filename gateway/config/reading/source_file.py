@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.errors import Location
 from gateway.json_types import Json
 
 _KEY_BYTES: Final = 16
@@ -72,9 +71,6 @@ class SourceFile(msgspec.Struct, frozen=True, dict=True):
             return directory
         hidden = directory.parent if directory.parent.name in {".kiro", ".continue"} else directory
         return hidden.parent if hidden.name.startswith(".") else directory
-
-    def location(self, line: int, column: int) -> Location:
-        return Location(file=self.path, line=line, column=column)
 
 
 def read_bytes(path: Path, *, at_most: int = MAX_FILE_BYTES) -> bytes:

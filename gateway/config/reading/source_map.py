@@ -120,7 +120,8 @@ class WrittenSources:
 
     def pointed(self, place: Place) -> tuple[Location, str]:
         """Return the location and the source line of a place, with secrets masked."""
-        return place.source.location(place.line, place.column), self._line(place.source, place.line)
+        location = Location(file=place.source.path, line=place.line, column=place.column)
+        return location, self._line(place.source, place.line)
 
     def problem(self, diagnostic: Diagnostic, redactor: Redactor) -> Problem:
         location, line = self.pointed(diagnostic.place) if diagnostic.place is not None else (None, "")

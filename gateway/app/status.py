@@ -157,7 +157,7 @@ def _work(dispatcher: Dispatcher, services: Services) -> dict[str, Json]:
         "calls_waiting": dispatcher.concurrency.waiting,
         "children": services.processes.running,
         "children_ending": services.processes.ending,
-        "children_told_by": services.processes.told_by,
+        "children_told_by": services.processes.tracked_by,
         "orphans": services.processes.orphans,
         "orphans_reaped": services.processes.orphans_reaped,
         "strays_killed": services.processes.orphans_killed,

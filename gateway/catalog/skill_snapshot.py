@@ -70,7 +70,7 @@ def read_skill(
     name = Path(globs.root).name
     path = Path(globs.root, SKILL_FILE)
     try:
-        data = read_beneath(globs.place, SKILL_FILE, max_size=MAX_BYTES)
+        data = read_beneath(globs.real_root, SKILL_FILE, max_size=MAX_BYTES)
         source = SourceFile(path, decode(data))
     except (OSError, UnreadableError) as error:
         unreadable = Diagnostic(message=_reason(error), place=_place_of(error, path))
@@ -102,7 +102,7 @@ def _with_files(
             continue
         try:
             # A file can have grown since it was listed.
-            data = read_beneath(snapshot.globs.place, each.path, max_size=left)
+            data = read_beneath(snapshot.globs.real_root, each.path, max_size=left)
         except OSError as error:
             message = _TOO_LARGE if isinstance(error, TooLargeError) else f"`{shown}` {_reason(error)}"
             found.append(report(message=message))
@@ -127,7 +127,7 @@ _TOO_LARGE: Final = f"the skill's files have more than {MAX_BYTES // 2**20} MiB 
 
 
 def _errors_of(listing: Listing) -> Iterator[str]:
-    if listing.is_cut:
+    if listing.is_incomplete:
         yield f"the skill has more than {MAX_FILES} files, which agents can reject"
     if sum(each.facts.size for each in listing.files) > MAX_BYTES:
         yield _TOO_LARGE
@@ -172,7 +172,7 @@ def find_skills(
         place = problems.at("skills", index)
         for directory in _directories(config.dir, problems=place, dependencies=dependencies):
             snapshot = read_skill(directory, config, index=index, holds_secret=loaded.redactor.is_in)
-            dependencies.add_root(directory, resolved=snapshot.globs.place, problems=place)
+            dependencies.add_root(directory, resolved=snapshot.globs.real_root, problems=place)
             for each in snapshot.diagnostics:
                 located = msgspec.structs.replace(each, path=("skills", index))
                 problems.add(loaded.sources.problem(located, loaded.redactor))

@@ -1,1 +1,1 @@
-"""Executors run the backends of primitives: they receive an `Invocation` and return an `Outcome`."""
+"""Runs the backends of tools, resources and prompts. An executor receives an `Invocation` and returns an `Outcome`."""

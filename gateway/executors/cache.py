@@ -28,7 +28,7 @@ from gateway.language.files.file_argument import FileArgument
 
 MAX_BYTES: Final = 64 * 2**20
 _OVERHEAD: Final = 1024
-"""The overhead in bytes that is counted for each entry, in addition to the size of the outcome."""
+"""Estimated memory in bytes of an entry, in addition to its outcome."""
 
 
 ResponseCache = BoundedMap[Hashable, Outcome]
@@ -41,19 +41,20 @@ def _key_of_file(value: object) -> JsonObject:
 
 
 class CachingExecutor(msgspec.Struct, frozen=True, kw_only=True):
-    """Serves outcomes from a cache. Concurrent calls with the same key all run the backend.
+    """Returns a cached outcome, or runs the backend and caches its outcome.
 
-    By default, a key contains the arguments, the caller and the caller's access rights. If set, `key_of` replaces these
-    three parts. Every key also contains `key_prefix` and the members of `caller` that templates use.
+    A key contains the arguments, the caller and the caller's access rights, or the result of `key_of` if set. Every key
+    also contains `key_prefix` and the values of `caller` that templates use. Concurrent calls with the same key all run
+    the backend.
     """
 
     executor: Executor
     ttl: timedelta
     cache: ResponseCache
     key_prefix: str
-    """Identifies the definition, so that a reload that changes the definition invalidates its entries."""
+    """Identifies the tool's or resource's definition, so that entries are not used after the definition changes."""
     key_of: Callable[[Invocation], Awaitable[bytes]] | None = None
-    """Computes a key from an invocation. Different callers share an outcome if their keys are equal."""
+    """Computes a part of the key. Callers share outcomes if their keys are equal."""
     clock: Callable[[], float] = time.monotonic
 
     def explain(self, invocation: Invocation) -> Explanation:

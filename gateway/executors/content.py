@@ -29,7 +29,7 @@ ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 _Part = tuple[Callable[[Invocation], Awaitable[Sequence[JsonObject]]], Callable[[Invocation], str] | None]
-"""A function that renders blocks, and a function that returns the file or resource to read (None without one)."""
+"""A function that renders blocks, and a function that returns the path or URI to read (None if nothing is read)."""
 
 
 class BlocksTemplate(msgspec.Struct, frozen=True):
@@ -101,8 +101,6 @@ def _present(**members: object) -> dict[str, object]:
 
 
 def _filled(fill: Callable[[JsonObject], JsonObject]) -> _Part:
-    """Return a part that passes template variables to `fill` to create a block, and reads no file."""
-
     async def render(invocation: Invocation) -> Sequence[JsonObject]:
         return [fill(invocation.variables)]
 
@@ -163,7 +161,6 @@ def _compile_resource(embedded: Embedded, extra: JsonObject, *, scope: Scope, re
 
 
 def _compile_reference(uri: Expand, extra: JsonObject, scope: Scope) -> _Part:
-    """Compile a reference to a resource of this server. Each item of the resource's contents becomes a block."""
     use_all_facts(scope)  # the templates of the resource can read any fact about the caller
 
     async def render(invocation: Invocation) -> Sequence[JsonObject]:
@@ -183,7 +180,6 @@ def _compile_uri(source: str, *, scope: Scope) -> Expand:
 def _compile_data(
     given: Media | Embedded, *, scope: Scope, reader: FileReader
 ) -> tuple[Callable[[Invocation], Awaitable[bytes]], Callable[[Invocation], str] | None]:
-    """Return a function that returns the data, and a function that returns the file's path (None for base64 data)."""
     if given.file is not None:
         problems = scope.at("file").problems
         path = problems.directory / given.file

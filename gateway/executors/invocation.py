@@ -20,7 +20,7 @@ from gateway.threads import Permit
 class InvocationSender(Protocol):
     @property
     def owner_key(self) -> str:
-        """The key under which outputs and outcomes of the caller are stored. Unauthenticated callers have a key too."""
+        """Identifies the owner of stored outputs and cached outcomes: the caller, or the address if anonymous."""
 
     @property
     def subject(self) -> Subject:
@@ -34,7 +34,7 @@ class InvocationSender(Protocol):
 class InvokedCall(Protocol):
     @property
     def id(self) -> str:
-        """The correlation id of the call in log lines, and in error messages that omit the details."""
+        """The correlation id of the call, for logs and for error messages without details."""
 
     @property
     def caller(self) -> InvocationSender: ...
@@ -42,9 +42,9 @@ class InvokedCall(Protocol):
     def terms(self) -> ClientTerms: ...
     @property
     def rights(self) -> Hashable:
-        """The caller's access rights. Two calls with equal rights can use the same primitives.
+        """The caller's access rights. Callers with equal rights can use the same tools, resources and prompts.
 
-        The principal does not determine the rights, because two tokens of one principal can have different rights.
+        Callers with the same principal can have different rights, because their tokens can differ.
         """
 
     @property
@@ -59,11 +59,11 @@ class InvokedCall(Protocol):
 
     @property
     def announce(self) -> Callable[[str, JsonObject], object] | None:
-        """A function that queues a notification for the client, also after the call. None if there is no session."""
+        """Queues a notification for the client, even after the call has ended. None without a session."""
 
 
 class Invocation(Protocol):
-    """One run of a primitive, with arguments that are validated and include defaults."""
+    """One execution of a tool, resource or prompt. The arguments are validated and include defaults."""
 
     @property
     def arguments(self) -> JsonObject: ...
@@ -91,7 +91,7 @@ class Invocation(Protocol):
 
 
 class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """Unshaped bytes: the output of a child process, the body of an HTTP response, or the content of a file."""
+    """Unprocessed bytes: the output of a child process, the body of an HTTP response, or the content of a file."""
 
     data: bytes
     media_type: str | None = None
@@ -105,7 +105,7 @@ class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
     success: str | None = None
     """The result text if `data` is empty, such as the status line of a response without content."""
     note: str | None = None
-    """A text that follows the output and tells the model what is missing, and why."""
+    """A note after the output, which explains to the model why parts of the output are missing."""
 
     @property
     def size(self) -> int:
@@ -177,7 +177,7 @@ def sole_text(content: Sequence[JsonObject]) -> str | None:
 
 
 def text_size(value: Json, *, enough: float = math.inf) -> int:
-    """Count the characters of all strings and member names in a value. Stop soon after the count exceeds `enough`."""
+    """Estimate the size of a value in characters. Counting stops once the size exceeds `enough`."""
     # Not recursive, because JSON can be nested deeper than Python's stack.
     size, waiting = 0, [value]
     while waiting and size <= enough:
@@ -195,7 +195,7 @@ def text_size(value: Json, *, enough: float = math.inf) -> int:
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The shaped result of `tools/call`, before conversion to the wire format."""
+    """The result of `tools/call`, before conversion to the wire format."""
 
     content: Sequence[JsonObject]
     structured: Json = ABSENT
@@ -204,9 +204,9 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AwaitingInput(BaseException):
-    """Ends a call that needs input from its client. The client sends the call again with its answers.
+    """Ends a call that needs input from its client. The client then repeats the call with the input.
 
-    Derives from BaseException, so that `except Exception` in a plugin does not catch this error. See `MrtrRequester`.
+    Derives from BaseException, so that `except Exception` in a plugin does not catch this exception.
     """
 
     def __init__(self, result: JsonObject = MappingProxyType({})) -> None:
@@ -215,13 +215,13 @@ class AwaitingInput(BaseException):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Describes what an executor would do. The description can still contain secrets.
+    """Describes what an executor would do. Secrets are not masked yet.
 
-    Executors build the description with the code that also runs calls, so that the description is accurate.
+    Executors create explanations with the code that also runs calls, so that an explanation is always accurate.
     """
 
     does: str
-    """A verb phrase that follows the name of the primitive in a sentence, such as "runs a command"."""
+    """A verb phrase that follows the name of the tool, resource or prompt, such as "runs a command"."""
     facts: Mapping[str, Json] = msgspec.field(default_factory=empty)
     """Facts by name, most important first. The value is None if a fact does not apply."""
 

@@ -143,7 +143,7 @@ _CHUNK: Final = 2**20
 
 
 class FilePaths:
-    """Writes the files in a call's arguments to a directory. `arguments` has paths instead of the files."""
+    """Writes the files in a call's arguments to a directory. In `arguments`, paths replace the files."""
 
     def __init__(self, arguments: JsonObject, *, folder: Path) -> None:
         self._directory: Final = folder / "files"

@@ -32,7 +32,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     output_counters: OutputCounters = msgspec.field(default_factory=OutputCounters)
     scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
-    """Runs `startup()` and `shutdown()` of plugins. With separate threads, hanging functions do not block a reload."""
+    """Runs `startup()` and `shutdown()` of plugins. Separate, so that hanging functions do not block a reload."""
     worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
     """Runs blocking work of the daemon, such as reading files and shaping large outputs."""
 

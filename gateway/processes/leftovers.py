@@ -1,8 +1,8 @@
 """Kills processes that a killed daemon left running.
 
-The next daemon kills the processes of calls when it starts. The `DeathGuard` kills long-lived children at once.
+The next daemon kills the processes of calls when it starts. `DeathGuard` kills long-lived children at once.
 
-PR_SET_PDEATHSIG (prctl(2)) is not used: it needs a program between fork and exec, and does not reach grandchildren.
+PR_SET_PDEATHSIG (prctl(2)) is not used, because a child must set it before exec, and grandchildren do not inherit it.
 """
 
 import os

@@ -10,7 +10,10 @@ _CHUNK: Final = 64 * 1024
 
 
 class OutputPipe:
-    """Passes a child's output to `sink`, one chunk per turn of the event loop, so that other calls are not delayed."""
+    """Passes a child's output to `sink`.
+
+    Reads one chunk per iteration of the event loop, so that a large output does not delay other calls.
+    """
 
     def __init__(self, descriptor: int, *, sink: Callable[[bytes], None], at_end: Callable[[], None]) -> None:
         self._descriptor = descriptor
@@ -51,7 +54,10 @@ class OutputPipe:
 
 
 class InputBuffer:
-    """Buffers input for a child, and writes one chunk per turn of the event loop. The child can close its input."""
+    """Buffers input for a child process, and writes one chunk per iteration of the event loop.
+
+    If the child closes its input, the rest is discarded.
+    """
 
     def __init__(self, *, limit: int) -> None:
         self._limit: Final = limit

@@ -17,20 +17,20 @@ from typing import Final
 
 MARKER: Final = "MCP_GATEWAY_CALL"
 ORPHAN: Final = 0
-"""The key in `Families` of processes whose call has ended."""
+"""The key in `Families` for processes whose call has ended."""
 _UNKNOWN: Final = -1
-"""The key in `Families` of processes that could belong to several calls, or that are being started."""
+"""The key in `Families` for processes that could belong to several calls, or that have not finished execve(2)."""
 Families = Mapping[int, set[int]]
-"""Maps the process id of a call's main process (leader) to the ids of the call's living children."""
+"""The ids of the daemon's living children, by call. The key is the process id of the call's main process (leader)."""
 
 _ROUNDS: Final = 8
-"""The maximum number of scans per `look`. Processes that fork and exit in a loop must not keep the daemon busy."""
+"""The maximum number of passes per scan, so that processes that fork and exit in a loop do not keep the daemon busy."""
 _STARTING_SECONDS: Final = 0.5
-"""The maximum time that execve(2) of a child takes."""
+"""The maximum time between fork(2) and execve(2) of a child."""
 _UNCLAIMED_SECONDS: Final = 1.0
-"""How long a zombie of unknown origin is kept, in case other code of this process waits for the zombie."""
+"""How long a zombie of unknown origin is kept, in case other code in the daemon reaps the zombie."""
 _UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
-"""How long a zombie in the daemon's own session is kept. No call uses this session."""
+"""How long a zombie in the daemon's own session is kept. Calls have other sessions, so other code started it."""
 
 
 class Descendants:
@@ -42,7 +42,7 @@ class Descendants:
     def __init__(self) -> None:
         self.reaped = 0
         self.living = 0
-        """The number of living orphaned processes that the last `look` found."""
+        """The number of living orphaned processes that the last `scan` found."""
         self._leaders: dict[int, str] = {}
         """Maps the process id of each leader to its marker. The process id is also the session id."""
         self._earlier: set[int] = set()
@@ -78,24 +78,24 @@ class Descendants:
         del self._leaders[leader]
 
     def marked(self) -> Iterator[int]:
-        """Yield the ids of all processes that this daemon has marked. Reading every process's environment is slow."""
+        """Yield the ids of all processes that this daemon has marked. Slow: reads the environment of every process."""
         return (pid for pid in all_pids() if (marker_of(pid) or "").startswith(self.prefix))
 
-    def look(self, *, is_urgent: bool = False) -> Families:
-        """Reap zombies and return the living children of calls.
+    def scan(self, *, is_urgent: bool = False) -> Families:
+        """Reap zombies, and return the living children of calls.
 
-        With `is_urgent`, reap zombies of unknown origin without waiting.
+        With `is_urgent`, zombies of unknown origin are reaped at once.
         """
         for _ in range(_ROUNDS):
-            families, has_reaped = self._look_once(is_urgent=is_urgent)
+            families, has_reaped = self._scan_once(is_urgent=is_urgent)
             if not has_reaped:
                 break  # otherwise, a reaped process can have left new orphans
         self.living = sum(map(len, families.values()))
         return families
 
-    def _look_once(self, *, is_urgent: bool) -> tuple[Families, bool]:
+    def _scan_once(self, *, is_urgent: bool) -> tuple[Families, bool]:
         families: defaultdict[int, set[int]] = defaultdict(set)
-        children = {pid: found for pid in child_pids() if pid not in self._leaders and (found := child(pid))}
+        children = {pid: found for pid in child_pids() if pid not in self._leaders and (found := child_state(pid))}
         reaped = 0
         for pid, (is_zombie, session) in children.items():
             if is_zombie:
@@ -112,7 +112,7 @@ class Descendants:
         return families, bool(reaped)
 
     def _can_reap(self, zombie: int, session: int) -> bool:
-        """Return whether the zombie belongs to a call, or no other code has waited for the zombie in time."""
+        """Return whether the zombie belongs to a call, or other code has had enough time to reap the zombie."""
         if zombie in self._known or session in self._leaders:
             return True
         is_foreign = session == os.getsid(0) or zombie in self._earlier
@@ -149,10 +149,10 @@ def child_pids() -> list[int]:
         return [pid for pid in all_pids() if (fields := _stat(pid)) and int(fields[1]) == os.getpid()]
 
 
-def child(pid: int) -> tuple[bool, int] | None:
-    """Return whether a child is a zombie, and its session. Return None if the child does not exist.
+def child_state(pid: int) -> tuple[bool, int] | None:
+    """Return whether a child is a zombie, and its session id. Return None if no such child exists.
 
-    This function uses waitid(2), because /proc can hide the processes of other users.
+    Uses waitid(2), because /proc can hide the processes of other users.
     """
     try:
         dead = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
@@ -202,7 +202,7 @@ def _pid_namespace() -> int:
 
 
 def marker_of(pid: int) -> str | None:
-    """Return the marker in the environment of a process, or None without a marker. A zombie has no environment."""
+    """Return the value of `MARKER` in the environment of a process, or None. A zombie has no environment."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

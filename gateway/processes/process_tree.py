@@ -40,10 +40,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     stderr: Sink = discard
     lasting_input: InputBuffer | None = None
     """The input of a long-lived child, instead of `stdin`."""
-    before: Sequence[str] = ()
-    """The command line of a wrapper that starts `argv` with limits or in a sandbox."""
+    wrapper: Sequence[str] = ()
+    """A command line that precedes `argv`, and runs `argv` with limits or in a sandbox."""
     is_sandboxed: bool = False
-    """Whether `before` starts bubblewrap, which is then the command's parent process and changes to `directory`."""
+    """Whether `wrapper` starts bubblewrap, which is then the command's parent process and changes to `directory`."""
 
     def __repr__(self) -> str:
         return f"Command({self.argv[0]!r})"  # environment and input can contain secrets
@@ -144,7 +144,7 @@ class ProcessTree:
         return True
 
     def sandboxed(self) -> Sequence[int]:
-        """Return the ids of the sandboxed processes, parents first: a shell must be signalled before its children."""
+        """Return the ids of the sandboxed processes, parents first. A shell must be signalled before its children."""
         return descendants_of(self.pid) if self._is_sandboxed and self.exit_code is None else ()
 
     def release(self) -> None:
@@ -225,7 +225,7 @@ def _started(command: Command, *, marker: Mapping[str, str]) -> tuple[subprocess
         ends += os.pipe()
         ends += os.pipe()
         process = subprocess.Popen(
-            [_encoded(argument) for argument in (*command.before, *command.argv)],
+            [_encoded(argument) for argument in (*command.wrapper, *command.argv)],
             # The marker is last, so that `env:` cannot replace it.
             env={_encoded(name): _encoded(value) for name, value in {**command.environment, **marker}.items()},
             cwd="/" if command.is_sandboxed else _encoded(command.directory),
@@ -255,7 +255,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _start_error(command: Command, error: OSError | ValueError) -> str:
-    program, directory = (*command.before, *command.argv)[0], command.directory
+    program, directory = (*command.wrapper, *command.argv)[0], command.directory
     match error:
         case BlockingIOError():  # EAGAIN (fork(2), execve(2))
             message = (

@@ -37,12 +37,12 @@ SWEEP_SECONDS: Final = 0.5
 """The interval between searches for orphans."""
 _KILLING_SECONDS: Final = 0.02
 """The interval between searches for orphans while orphans are being killed."""
-_LOOKS_AT_EXIT: Final = 50
+_SCANS_AT_EXIT: Final = 50
 """The maximum number of searches for orphans at exit, because processes of other users (`sudo`) cannot be killed."""
 _RECENT_SECONDS: Final = 0.1
 """Before a new command, the search for orphans is skipped if the last search was within this time."""
 _PAUSES: Final = (0.005, 0.01, 0.02, 0.05)
-"""The first pauses between checks of a tree that is being ended, in seconds. Later pauses last 0.1 s."""
+"""Seconds between the first checks whether a process tree has ended. Later pauses last 0.1 s."""
 
 
 def _nothing() -> None: ...
@@ -58,7 +58,7 @@ class Processes:
         self._can_adopt = False
         self._killed: set[int] = set()
         self.orphans_killed = 0
-        self._looked_at = 0.0
+        self._scanned_at = 0.0
         self._sweeping: asyncio.Task[None] | None = None
         self._trees: set[ProcessTree] = set()
         self._endings: dict[ProcessTree, asyncio.Task[None]] = {}
@@ -85,8 +85,8 @@ class Processes:
             self._sweeping.cancel()
             await asyncio.wait([self._sweeping])
         self._death_guard.stop()
-        for _look in range(_LOOKS_AT_EXIT):
-            if not self._look():
+        for _scan in range(_SCANS_AT_EXIT):
+            if not self._scan():
                 break
             await asyncio.sleep(_KILLING_SECONDS)
 
@@ -116,8 +116,8 @@ class Processes:
         return self._descendants.reaped
 
     @property
-    def told_by(self) -> str:
-        """The method of finding processes of calls: an environment variable (`marker`), or only the process group."""
+    def tracked_by(self) -> str:
+        """How processes of calls are found: by an environment variable (`marker`), or only by process `group`."""
         return "marker" if self._can_adopt else "group"
 
     async def run(
@@ -157,14 +157,14 @@ class Processes:
             raise ExecutionError("the server is stopping")
         if asyncio.get_running_loop().time() >= deadline:
             raise DeadlineExceededError(f"{command.argv[0]!r}, not started yet,", 0.0)
-        if time.monotonic() - self._looked_at > _RECENT_SECONDS:
-            self._look()
+        if time.monotonic() - self._scanned_at > _RECENT_SECONDS:
+            self._scan()
         marker = self._descendants.new_marker()
         start = partial(ProcessTree, command, marker=marker, afterwards=afterwards, keeps_zombie=self._can_adopt)
         try:
             tree = start()
         except NoProcessError:
-            self._look(is_urgent=True)
+            self._scan(is_urgent=True)
             tree = start()
         # Do not await before `add`: a search would kill the new process as an orphan.
         self._descendants.add(tree.pid, marker)
@@ -223,18 +223,18 @@ class Processes:
         return tree.exit_code is not None and not members and (self._can_adopt or not tree.has_group)
 
     def _members(self, tree: ProcessTree) -> set[int]:
-        return self._look().get(tree.pid, set())
+        return self._scan().get(tree.pid, set())
 
-    def _look(self, *, is_urgent: bool = False) -> Families:
+    def _scan(self, *, is_urgent: bool = False) -> Families:
         """Reap dead orphans, kill living orphans, and return the living children of calls."""
         if not self._can_adopt:
             return {}
-        families = self._descendants.look(is_urgent=is_urgent)
-        self._looked_at = time.monotonic()
+        families = self._descendants.scan(is_urgent=is_urgent)
+        self._scanned_at = time.monotonic()
         orphans = families.get(ORPHAN, set())
         for pid in orphans:  # only this process reaps orphans, so their process ids are not reused
             _send(pid, signal.SIGKILL)
-        # Count an orphan once, even if it takes several looks to die.
+        # Count an orphan once, even if it takes several scans to die.
         self.orphans_killed += len(orphans - self._killed)
         self._killed = orphans
         return families
@@ -242,7 +242,7 @@ class Processes:
     async def _sweep_often(self) -> None:
         while True:
             before = self.orphans_killed
-            self._look()
+            self._scan()
             await asyncio.sleep(_KILLING_SECONDS if self.orphans_killed > before else SWEEP_SECONDS)
 
     def _release(self, tree: ProcessTree) -> None:

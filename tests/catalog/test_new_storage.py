@@ -36,7 +36,7 @@ class Memory(msgspec.Struct, frozen=True):
     def listing(self, *, at_most: int) -> Listing:
         names = [name for name in OBJECTS if self.patterns.matches(name)]
         files = tuple(Found(name, FileFacts(size=len(OBJECTS[name]), modified=0)) for name in names[:at_most])
-        return Listing(files=files, is_cut=len(names) > at_most, unreadable=(), directories=(), refused=())
+        return Listing(files=files, is_incomplete=len(names) > at_most, unreadable=(), directories=(), refused=())
 
     def read(self, path: str, *, max_size: int) -> bytes:
         if path == "broken.md":

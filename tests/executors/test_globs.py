@@ -158,9 +158,9 @@ def test_circular_links_end(tmp_path: Path) -> None:
 def test_walk_stops_at_its_limit(tmp_path: Path) -> None:
     tree(tmp_path, *(f"{n}.md" for n in range(9)))
     globs = compile_globs(str(tmp_path), ["*.md"])
-    assert globs.listing(at_most=9).is_cut is False
+    assert globs.listing(at_most=9).is_incomplete is False
     cut = globs.listing(at_most=8)
-    assert (len(cut.files), cut.is_cut) == (8, True)
+    assert (len(cut.files), cut.is_incomplete) == (8, True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may list every directory")

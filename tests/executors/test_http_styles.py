@@ -18,7 +18,7 @@ RGB: Json = {"R": 100, "G": "2 0", "none": None}
 def request(field: str, written: Json, arguments: Mapping[str, Json], **fields: Json) -> Request:
     config = Http.model_validate({"url": "https://a.example/x", field: written, **fields})
     scope = make_scope({"v": {}, "w": {}}, optional=("v", "w"))
-    template = compile_request(config, None, scope=scope, beside=scope)
+    template = compile_request(config, None, scope=scope, connection_scope=scope)
     assert messages_of(scope) == []
     return template.render(make_invocation(dict(arguments)))
 
@@ -91,7 +91,7 @@ async def test_cookies_whose_names_differ_in_case_are_two() -> None:
 async def test_cookies_are_added_to_those_of_the_connection() -> None:
     connection = Connection.model_validate({"base_url": "https://a.example", "headers": {"Cookie": "session=1"}})
     config = Http.model_validate({"connection": "a", "url": "/", "cookies": {"theme": "dark"}})
-    template = compile_request(config, connection, scope=make_scope({}), beside=make_scope({}))
+    template = compile_request(config, connection, scope=make_scope({}), connection_scope=make_scope({}))
     (cookie,) = template.render(make_invocation({})).headers
     assert cookie.value == "session=1; theme=dark"
 
@@ -130,7 +130,7 @@ async def test_member_cannot_repeat_a_field_of_the_url() -> None:
 async def test_style_of_another_location_is_an_error(place: str, style: str, message: str) -> None:
     config = Http.model_validate({"url": "https://a.example", place: {"c": {"value": "x", "style": style}}})
     scope = make_scope({})
-    compile_request(config, None, scope=scope, beside=scope)
+    compile_request(config, None, scope=scope, connection_scope=scope)
     assert [each for each in messages_of(scope) if message in each]
 
 

@@ -45,7 +45,7 @@ async def run(processes: Processes, script: str, *, seconds: float = 60, permit:
 
 async def test_exit_codes_and_signals_are_returned() -> None:
     async with Processes() as processes:
-        assert processes.told_by == "group"
+        assert processes.tracked_by == "group"
         assert await run(processes, "exit 5") == 5
         assert await run(processes, "kill -KILL $$") == -signal.SIGKILL
         codes = await asyncio.gather(*(run(processes, f"exit {code}") for code in range(20)))

@@ -160,7 +160,7 @@ def test_child_that_is_being_started_is_not_an_orphan(monkeypatch: pytest.Monkey
         environment = {**os.environ, **other.new_marker()}
         with subprocess.Popen(["sleep", "60"], env=environment, start_new_session=True) as child:
             # Popen returns before execve(2) has set the arguments and the environment of the child.
-            orphans = descendants.look().get(ORPHAN, set())
+            orphans = descendants.scan().get(ORPHAN, set())
             child.kill()
         assert child.pid not in orphans
 
@@ -184,7 +184,7 @@ def test_orphan_without_arguments_is_found(monkeypatch: pytest.MonkeyPatch) -> N
             assert child.stdout is not None
             assert child.stdout.readline() == b"ready\n"
             wait_until(lambda: Path(f"/proc/{child.pid}/cmdline").read_bytes() == b"")
-            wait_until(lambda: child.pid in descendants.look().get(ORPHAN, set()))
+            wait_until(lambda: child.pid in descendants.scan().get(ORPHAN, set()))
         finally:
             child.kill()
 
@@ -794,7 +794,7 @@ from tests.executors.recording import RecordingPermit
 
 async def main(script):
     async with Processes() as processes:
-        print(processes.told_by, flush=True)
+        print(processes.tracked_by, flush=True)
         if script:
             command = Command(argv=["sh", "-c", script], environment=dict(os.environ), directory="/")
             await processes.run(command, deadline=asyncio.get_running_loop().time() + 60, permit=RecordingPermit())

@@ -19,7 +19,7 @@ from gateway.executors.shared_services import Services
 from gateway.executors.shell.launcher import Launcher, compile_limits
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.json_types import JsonObject
-from gateway.processes.process_table import child, child_pids
+from gateway.processes.process_table import child_pids, child_state
 from tests.executors.recording import RecordingContext, RecordingPermit, make_invocation, make_scope
 from tests.executors.shell_tool import Tool, failure_of, text_of
 from tests.programs import need_sandboxes
@@ -36,7 +36,7 @@ def before() -> Iterator[frozenset[int]]:
     before = frozenset(child_pids())
     yield before
     for pid in frozenset(child_pids()) - before:
-        if (found := child(pid)) and found[0]:
+        if (found := child_state(pid)) and found[0]:
             os.waitpid(pid, 0)
 
 
@@ -196,7 +196,7 @@ def test_processes_are_counted_by_sandbox() -> None:
     become = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     others = [subprocess.Popen([*become, "sleep", "60"]) for _ in range(10)]
     try:
-        before = [*become, *sandbox.before(program="sh", directory="/", folder=None), *shim]
+        before = [*become, *sandbox.wrapper(program="sh", directory="/", folder=None), *shim]
         for count, is_fine in ((2, True), (20, False)):
             script = f"for n in $(seq {count}); do sleep 1 & done; echo all"
             done = subprocess.run([*before, "sh", "-c", script], capture_output=True, timeout=20, check=False)
@@ -217,7 +217,7 @@ async def test_sandboxed_lines_are_progress(tool: Tool, context: RecordingContex
 async def nothing_left(before: frozenset[int]) -> None:
     """Wait until only earlier children are left."""
     async with asyncio.timeout(30):
-        while [found for pid in child_pids() if pid not in before and (found := child(pid)) and not found[0]]:
+        while [found for pid in child_pids() if pid not in before and (found := child_state(pid)) and not found[0]]:
             await asyncio.sleep(0.01)
 
 
@@ -263,7 +263,7 @@ def test_sandbox_ends_with_the_daemon(tmp_path: Path) -> None:
     config = Sandbox(writable=["out"])
     sandbox = compile_sandbox(config, cwd=None, env=(), problems=scope.problems)
     assert sandbox is not None
-    argv = [*sandbox.before(program="sh", directory=str(tmp_path), folder=None), "sh", "-c", "echo up; exec sleep 600"]
+    argv = [*sandbox.wrapper(program="sh", directory=str(tmp_path), folder=None), "sh", "-c", "echo up; exec sleep 600"]
     daemon = subprocess.Popen(["sh", "-c", '"$@" & wait', "sh", *argv], stdout=subprocess.PIPE, start_new_session=True)
     assert daemon.stdout is not None
     assert daemon.stdout.readline() == b"up\n"

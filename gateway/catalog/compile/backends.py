@@ -251,7 +251,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     ),
     "sql": Backend(compile=_sql, output=OutputTraits(is_table=True), sees_caller=False, cut="rows"),
     "python": Backend(compile=_python, output=OutputTraits(is_bytes=True)),
-    "content": Backend(compile=_content, output=OutputTraits(is_written=True), is_of_operator=True),
+    "content": Backend(compile=_content, output=OutputTraits(is_fixed=True), is_of_operator=True),
     "text": Backend(compile=_text, sees_caller=False, is_of_operator=True),
     "blob": Backend(compile=_blob, sees_caller=False, is_of_operator=True),
     "file": Backend(compile=_file, sees_caller=False, is_of_operator=True),

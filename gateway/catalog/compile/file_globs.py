@@ -53,7 +53,7 @@ def compile_directory(
     if len(good) < len(patterns):
         return None
     compiled = compile_globs(directory, good)
-    dependencies.add_root(directory, resolved=compiled.place, problems=place)
+    dependencies.add_root(directory, resolved=compiled.real_root, problems=place)
     if is_listed:
         dependencies.globs.add(compiled)
     return compiled

@@ -259,7 +259,7 @@ def _warn_of_listing(listing: Listing, config: models.Resource, *, problems: Pro
     at = problems.at("files")
     if not listing.files:
         at.warning("no file matches")
-    if listing.is_cut:
+    if listing.is_incomplete:
         at.warning(f"more than {config.max_files} files match; the others are not listed (`max_files`)")
     for directory in listing.unreadable:
         at.warning(f"the directory `{visible_path(directory) or '.'}` cannot be listed")

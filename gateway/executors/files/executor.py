@@ -38,7 +38,7 @@ class FileReader(msgspec.Struct, frozen=True, kw_only=True):
         return await self._run(partial(read_regular, path, max_size=self.max_size), invocation)
 
     async def read_matched(self, globs: GlobSource, path: str, invocation: Invocation) -> bytes | None:
-        """Read a file that `globs` matches, or return None for other files. The errors are the same as for `read`."""
+        """Read a file, or return None if `globs` does not serve the file. Raises the same errors as `read`."""
         return await self._run(partial(globs.read, path, max_size=self.max_size), invocation)
 
     async def _run(self, read: Callable[[], bytes], invocation: Invocation) -> bytes | None:
@@ -83,7 +83,7 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
         return self.prefix + quote(os.fsencode(path), safe="/")
 
     def path_of(self, uri: str) -> str | None:
-        """Return the path in a URI, or None if the globs do not match this path."""
+        """Return the path that a URI encodes, or None if the globs do not match this path."""
         if not uri.startswith(self.prefix):
             return None
         # Decode only once (RFC 3986 §2.4): `%252e%252e` is the file name `%2e%2e`, not the parent directory.
@@ -95,7 +95,7 @@ class ServedFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """Reads one of the served files: the file at `path`, or the file that the URI variable `variable` names."""
+    """Reads the file at `path`. If `path` is empty, the URI variable `variable` contains the path."""
 
     files: ServedFiles
     path: str = ""

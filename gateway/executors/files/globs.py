@@ -30,12 +30,15 @@ _MAX_ENTRIES: Final = 1_000_000
 
 _Segment: TypeAlias = re.Pattern[str] | None
 
-Places: TypeAlias = frozenset[tuple[int, int]]
-"""The state of a match: pairs of a pattern's index and the number of segments that have matched so far."""
+MatchState: TypeAlias = frozenset[tuple[int, int]]
+"""The progress of a match: pairs of a pattern's index and the number of its segments that have matched."""
 
 
 def split_glob(glob: str) -> tuple[str, str]:
-    """Split a glob into a directory without wildcards, and a relative pattern of at least one name."""
+    """Split a glob into a directory without wildcards, and a pattern relative to this directory.
+
+    The pattern has at least one name: `docs/guide.md` is split into `docs` and `guide.md`.
+    """
     names = glob.split("/")
     first = next((i for i, name in enumerate(names) if _WILDCARD.search(name)), len(names) - 1)
     directory = "/".join(names[:first])
@@ -66,8 +69,8 @@ class Found(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True):
     files: tuple[Found, ...]
     """The matching files, sorted by path."""
-    is_cut: bool
-    """Whether the listing is incomplete, because there were too many files or directory entries."""
+    is_incomplete: bool
+    """Whether files are missing, because there were too many files or directory entries."""
     unreadable: tuple[str, ...]
     """Directories that could not be listed. The root is listed as an empty string."""
     directories: tuple[str, ...]
@@ -86,43 +89,43 @@ class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
         """Return whether a pattern matches the path, which must not contain empty, `.` or `..` segments."""
         if len(path) > 4096:  # PATH_MAX of Linux
             return False
-        places = self.start
+        state = self.start
         for name in path.split("/"):
-            places = self.after(places, name)
-        return self.accepts(places)
+            state = self.after(state, name)
+        return self.accepts(state)
 
     @cached_property
-    def start(self) -> Places:
-        """Return the matching state before the first name of a path."""
+    def start(self) -> MatchState:
+        """The state before the first name of a path."""
         return _settled(self.alternatives, ((number, 0) for number in range(len(self.alternatives))))
 
-    def after(self, places: Places, name: str) -> Places:
+    def after(self, state: MatchState, name: str) -> MatchState:
         """Return the state after a name. An empty state means that no path below this name can match."""
-        return frozenset() if name.startswith(".") else _settled(self.alternatives, self._steps(places, name))
+        return frozenset() if name.startswith(".") else _settled(self.alternatives, self._steps(state, name))
 
-    def accepts(self, places: Places) -> bool:
-        return any(behind == len(self.alternatives[number]) for number, behind in places)
+    def accepts(self, state: MatchState) -> bool:
+        return any(matched == len(self.alternatives[number]) for number, matched in state)
 
-    def _steps(self, places: Places, name: str) -> Iterator[tuple[int, int]]:
-        for number, behind in places:
-            if behind == len(self.alternatives[number]):
+    def _steps(self, state: MatchState, name: str) -> Iterator[tuple[int, int]]:
+        for number, matched in state:
+            if matched == len(self.alternatives[number]):
                 continue
-            segment = self.alternatives[number][behind]
+            segment = self.alternatives[number][matched]
             if segment is None:
-                yield number, behind
+                yield number, matched
             elif segment.fullmatch(name):
-                yield number, behind + 1
+                yield number, matched + 1
 
 
 class GlobSource(Protocol):
-    """Lists and reads files that match globs, in a directory or in remote storage (`catalog/compile/file_globs.py`)."""
+    """Lists and reads files that match globs, in a directory or in remote storage."""
 
     @property
     def root(self) -> str: ...
     @property
     def patterns(self) -> GlobPatterns: ...
     def location(self, path: str) -> str:
-        """Return the full path or URI of a file, which `explain` shows."""
+        """Return the full path or URI of a file, for explanations."""
 
     def listing(self, *, at_most: int) -> Listing:
         """List the matching files. This method blocks."""
@@ -139,8 +142,8 @@ class GlobSource(Protocol):
 
 class Globs(msgspec.Struct, frozen=True):
     root: str
-    place: str
-    """The real path of the root at load. If a link replaces this directory later, the link is not followed."""
+    real_root: str
+    """The path of the root at load, with all links resolved. A link that later replaces the root is not followed."""
     patterns: GlobPatterns
 
     def location(self, path: str) -> str:
@@ -154,17 +157,17 @@ class Globs(msgspec.Struct, frozen=True):
         return _Walk(self).listing(at_most=at_most)
 
     def read(self, path: str, *, max_size: int) -> bytes:
-        return read_beneath(self.place, path, max_size=max_size)
+        return read_beneath(self.real_root, path, max_size=max_size)
 
 
-def _settled(patterns: Sequence[Sequence[_Segment]], places: Iterable[tuple[int, int]]) -> Places:
+def _settled(patterns: Sequence[Sequence[_Segment]], state: Iterable[tuple[int, int]]) -> MatchState:
     """Add the states that skip a `**` segment, because `**` can match zero directories."""
     settled = set()
-    for number, behind in places:
-        settled.add((number, behind))
-        while behind < len(patterns[number]) and patterns[number][behind] is None:
-            behind += 1  # noqa: PLW2901 - continues from the new state
-            settled.add((number, behind))
+    for number, matched in state:
+        settled.add((number, matched))
+        while matched < len(patterns[number]) and patterns[number][matched] is None:
+            matched += 1  # noqa: PLW2901 - continues from the new state
+            settled.add((number, matched))
     return frozenset(settled)
 
 
@@ -186,7 +189,7 @@ class _Walk:
         files = list(islice(self._files(), min(at_most, _MAX_ENTRIES) + 1))
         return Listing(
             files=tuple(sorted(files[:at_most], key=lambda file: file.path)),
-            is_cut=len(files) > at_most or self._entries_left == 0,
+            is_incomplete=len(files) > at_most or self._entries_left == 0,
             unreadable=tuple(self._unreadable),
             directories=tuple(sorted(self._directories)),
             refused=tuple(self._refused),
@@ -196,22 +199,22 @@ class _Walk:
         while self._pending:
             yield from self._enter(*self._pending.popleft())
 
-    def _enter(self, directory: str, places: Places) -> Iterator[Found]:
+    def _enter(self, directory: str, state: MatchState) -> Iterator[Found]:
         try:
-            with directory_beneath(self._globs.place, directory) as descriptor:
-                yield from self._found(descriptor, directory, places)
+            with directory_beneath(self._globs.real_root, directory) as descriptor:
+                yield from self._found(descriptor, directory, state)
         except NotServedError:
             self._refused.append(directory)
         except OSError:
             self._unreadable.append(directory)
 
-    def _found(self, descriptor: int, directory: str, places: Places) -> Iterator[Found]:
+    def _found(self, descriptor: int, directory: str, state: MatchState) -> Iterator[Found]:
         if (entries := self._entries(descriptor)) is None:
             return
         self._directories.append(directory)
         for entry in entries:
             path = f"{directory}/{entry.name}" if directory else entry.name
-            here = self._globs.patterns.after(places, entry.name)
+            here = self._globs.patterns.after(state, entry.name)
             if not here:
                 continue
             if _is_directory(entry):
@@ -237,7 +240,7 @@ class _Walk:
 
     def _facts_of(self, entry: os.DirEntry[str], path: str) -> FileFacts | None:
         if entry.is_symlink():
-            return facts_beneath(self._globs.place, path)
+            return facts_beneath(self._globs.real_root, path)
         try:
             return facts_in(entry.stat(follow_symlinks=False))
         # The file was removed after the directory was listed.

@@ -1,11 +1,11 @@
 """Reads regular files only. All functions block.
 
 Threats:
-- A FIFO, socket or device that blocks or acts on the machine when opened. The type is checked before opening.
-- A link or rename that leads outside the served directory or to a hidden file. The real path is checked, then opened
+- Opening a FIFO, socket or device can block or have side effects. The type is checked before opening.
+- A link or a rename can lead outside the served directory or to a hidden file. The real path is checked, then opened
   one component at a time without following links.
-- A served directory or its parent that is replaced by a link. Files are opened below `place`, the real path at load.
-- A file that grows. At most `max_size` bytes are read.
+- A link can replace the served directory or its parent. Files are opened below the directory's real path at load.
+- A file can grow while it is read. At most `max_size` bytes are read.
 """
 
 import os
@@ -54,15 +54,15 @@ def read_regular(path: str, *, max_size: int) -> bytes:
         return _read_all(descriptor, max_size=max_size)
 
 
-def read_beneath(place: str, relative: str, *, max_size: int) -> bytes:
-    """Read the file at `relative` below the real path `place`. Links are followed only inside `place`.
+def read_beneath(root: str, relative: str, *, max_size: int) -> bytes:
+    """Read the file at `relative` below the real path `root`. Links are followed only to targets below `root`.
 
     Raises:
-        NotServedError: the path is not a regular file, is outside `place`, or is hidden.
+        NotServedError: the path is not a regular file, is outside `root`, or is hidden.
         TooLargeError: the file is larger than `max_size`.
         OSError: the file does not exist or cannot be read.
     """
-    with _parent_of(_shown(place, relative)) as (parent, name), _opened_file(name, directory=parent) as descriptor:
+    with _parent_of(_shown(root, relative)) as (parent, name), _opened_file(name, directory=parent) as descriptor:
         return _read_all(descriptor, max_size=max_size)
 
 
@@ -74,10 +74,10 @@ def facts_of(path: str) -> FileFacts | None:
     return facts_in(found)
 
 
-def facts_beneath(place: str, relative: str) -> FileFacts | None:
-    """Return the facts of a file, or None if `read_beneath` would not read the file."""
+def facts_beneath(root: str, relative: str) -> FileFacts | None:
+    """Return the size and modification time of a file, or None if `read_beneath` would not read the file."""
     try:
-        with _parent_of(_shown(place, relative)) as (parent, name):
+        with _parent_of(_shown(root, relative)) as (parent, name):
             return facts_in(os.stat(name, dir_fd=parent, follow_symlinks=False))
     except OSError:
         return None
@@ -88,14 +88,14 @@ def facts_in(found: os.stat_result) -> FileFacts | None:
 
 
 @contextmanager
-def directory_beneath(place: str, relative: str) -> Iterator[int]:
-    """Open a directory at or below the real path `place`.
+def directory_beneath(root: str, relative: str) -> Iterator[int]:
+    """Open a directory at or below the real path `root`.
 
     Raises:
-        NotServedError: the directory is outside `place` or hidden.
+        NotServedError: the directory is outside `root` or hidden.
         OSError: the directory does not exist or cannot be listed.
     """
-    with _parent_of(_shown(place, relative)) as (parent, name):
+    with _parent_of(_shown(root, relative)) as (parent, name):
         descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
     try:
         yield descriptor
@@ -103,17 +103,17 @@ def directory_beneath(place: str, relative: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _shown(place: str, relative: str) -> str:
-    """Return the real path of a file. Raise NotServedError if this path is outside `place` or hidden.
+def _shown(root: str, relative: str) -> str:
+    """Return the real path of a file. Raise NotServedError if the path is outside `root` or hidden.
 
     Names with two leading dots are allowed, because files of a Kubernetes ConfigMap are links to `..data/`.
     """
     try:
-        found = os.path.realpath(os.path.join(place, relative))  # noqa: PTH118 - keeps names that are not UTF-8
+        found = os.path.realpath(os.path.join(root, relative))  # noqa: PTH118 - keeps names that are not UTF-8
     except OSError as error:  # readlink(2), EINVAL: a link was replaced while it was followed
         raise NotServedError(relative) from error
-    below = place.rstrip("/") + "/"
-    if found != place and (not found.startswith(below) or _HIDDEN.search(found, len(below) - 1)):
+    below = root.rstrip("/") + "/"
+    if found != root and (not found.startswith(below) or _HIDDEN.search(found, len(below) - 1)):
         raise NotServedError(relative)
     return found
 
@@ -139,7 +139,7 @@ def _parent_of(path: str) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def _opened_file(path: str, *, directory: int | None = None) -> Iterator[int]:
-    """Open a file for reading. Follows links unless `directory` is given."""
+    """Open a file for reading. Follow links unless `directory` is given."""
     is_link_allowed = directory is None
     # Check the type before opening, because opening a device can have side effects.
     _require_regular(os.stat(path, dir_fd=directory, follow_symlinks=is_link_allowed))

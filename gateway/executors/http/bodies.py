@@ -24,7 +24,7 @@ from gateway.language.templates.templating import compile_json, compile_text
 _FORM: Final = "application/x-www-form-urlencoded"
 _TEXT: Final = "text/plain; charset=utf-8"
 MAX_FORM_BYTES: Final = 16 * 2**20
-"""The limit in bytes for a form. A form repeats the names of outer fields, so it can be longer than the arguments."""
+"""The limit in bytes for a form. Nested fields repeat their parents' names, so a form can exceed the arguments."""
 
 
 Body = tuple[bytes, str, Json]
@@ -32,7 +32,7 @@ Body = tuple[bytes, str, Json]
 
 
 BodyTemplate = Callable[[JsonObject], Body | None]
-"""Returns the body for the arguments, or None if there is no body.
+"""Returns the body for a call's arguments, or None if there is no body.
 
 Raises:
     ExecutionError: a value is not allowed, or a file cannot be read.
@@ -72,7 +72,7 @@ def _compile_form(config: Http, scope: Scope) -> BodyTemplate:
 
 
 def _declared(config: Http, scope: Scope) -> Collection[str] | None:
-    """Return the names of declared inputs if `open_body` adds all other arguments to the body, else None."""
+    # With `open_body`, all other arguments are added to the body.
     return scope.inputs.schemas.keys() if config.open_body else None
 
 
@@ -90,9 +90,9 @@ def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
         ExecutionError: a name contains a bracket, or the form is too long.
     """
     pairs, room = [], MAX_FORM_BYTES
-    taken = {name.lower() for name in fields}
+    used_names = {name.lower() for name in fields}
     for name, member in fields.items():
-        for pair in _encoded_pairs(name, member, styles.get(name), taken):
+        for pair in _encoded_pairs(name, member, styles.get(name), used_names):
             # Check the size after each pair, so that a form over the limit is never built.
             room -= len(pair) + 1
             if room < 0:
@@ -101,12 +101,14 @@ def _encoded_form(fields: JsonObject, styles: Mapping[str, Style]) -> bytes:
     return "&".join(pairs).encode()
 
 
-def _encoded_pairs(name: str, member: Json, style: Style | None, taken: Container[str]) -> Iterator[str]:
+def _encoded_pairs(name: str, member: Json, style: Style | None, used_names: Container[str]) -> Iterator[str]:
     if style is None or member is None or isinstance(member, FileArgument):
         yield from (urlencode([pair], errors="replace") for pair in _pairs(name, member))
     else:
         # WHATWG URL: the application/x-www-form-urlencoded percent-encode set contains the comma.
-        yield from ("=".join(pair).replace(",", "%2C") for pair in style.query_pairs(name, member, taken=taken))
+        yield from (
+            "=".join(pair).replace(",", "%2C") for pair in style.query_pairs(name, member, used_names=used_names)
+        )
 
 
 def _pairs(name: str, value: Json) -> Iterable[tuple[str, str]]:

@@ -118,7 +118,6 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return Explanation(does="sends a request", facts=facts)
 
     async def _send_with_retries(self, request: Request, invocation: Invocation) -> Response:
-        """Send the request and retry as the policy allows. Return the last response, or raise the last error."""
         attempt = 1
         while True:
             result = await self._attempt(request, invocation)
@@ -206,7 +205,7 @@ def _summary(response: Response) -> list[str]:
 
 
 def _field(headers: CIMultiDictProxy[str], name: str) -> str | None:
-    """Return the value of a header field. Join multiple values with commas (RFC 9110 §5.3)."""
+    # RFC 9110 §5.3: multiple values are joined with commas.
     values = headers.getall(name, None)
     return None if values is None else valid_text(", ".join(values))
 
@@ -232,13 +231,13 @@ def compile_http(  # noqa: PLR0913 - the configuration and its context
 ) -> Executor:
     """Compile an `http:` backend. `idempotent` allows retries with every method. `output` is None for resources."""
     shared = _find_connection(config, connections, scope)
-    beside = replace(scope, problems=scope.problems.root.at("connections", config.connection or ""))
-    sender = _compile_sender(config, shared, scope=scope, beside=beside, services=services)
-    request = compile_request(config, shared, scope=scope, beside=beside)
+    connection_scope = replace(scope, problems=scope.problems.root.at("connections", config.connection or ""))
+    sender = _compile_sender(config, shared, scope=scope, connection_scope=connection_scope, services=services)
+    request = compile_request(config, shared, scope=scope, connection_scope=connection_scope)
     if shared is not None:
         if shared.auth is not None:
             check_no_authorization(config.headers, scope.at("headers").problems)
-        warn_if_blocked(shared.base_url, sender.policy, beside.at("base_url").problems)
+        warn_if_blocked(shared.base_url, sender.policy, connection_scope.at("base_url").problems)
     elif not scope.problems.is_lenient:
         match request.url.authority:
             case [str(host)]:
@@ -281,11 +280,11 @@ def _find_connection(config: Http, connections: Mapping[str, Connection], scope:
 
 
 def _compile_sender(
-    config: Http, shared: Connection | None, *, scope: Scope, beside: Scope, services: OutboundServices
+    config: Http, shared: Connection | None, *, scope: Scope, connection_scope: Scope, services: OutboundServices
 ) -> Sender:
     sender = Sender(clients=services.http)
     if shared is not None:
-        sender = compile_sender(shared, beside.problems, clients=services.http)
+        sender = compile_sender(shared, connection_scope.problems, clients=services.http)
     if config.allow_private is not None:
         sender = replace(sender, policy=compile_policy(config.allow_private, scope.problems.at("allow_private")))
     return replace(sender, max_redirects=config.follow_redirects)

@@ -39,11 +39,14 @@ _BOUNDARY_KEY: Final = secrets.token_bytes(32)
 
 
 Files = Callable[[JsonObject], Iterator[FileArgument]]
-"""Yields files for the arguments. Raises `ExecutionError` if a value is not a file or cannot be read."""
+"""Yields the files for a call's arguments. Raises `ExecutionError` if a value is not a file or cannot be read."""
 
 
 def compile_files(written: str, scope: Scope) -> Files:
-    """Compile a literal path, or an expression that selects files from the arguments. Arguments are never paths."""
+    """Compile a literal path, or an expression that selects files from the arguments.
+
+    The value of an expression is never used as a path.
+    """
     return _compile_given(written, scope) if has_expressions(written) else _compile_path(written, scope)
 
 
@@ -155,17 +158,20 @@ def _head(part: PartContent, boundary: str) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """Percent-encode `"` and control characters, as browsers do."""
     return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 PartTemplate = Callable[[JsonObject], Iterator[PartContent]]
-"""Yields the parts for the arguments. Raises `ExecutionError` if a value is not allowed or a file cannot be read."""
+"""Yields the parts for a call's arguments.
+
+Raises:
+    ExecutionError: a value is not allowed, or a file cannot be read.
+"""
 
 
 def _file_part(field: str, file: FileArgument, media_type: str | None = None, name: str | None = None) -> PartContent:
-    """Return a part for a file. The part always has a file name, because servers treat other parts as text fields."""
     media_type = media_type or file.media_type or OCTETS
+    # Servers treat parts without a file name as text fields.
     file_name = name or file.name or f"{field}{suffix_of(media_type)}"
     return PartContent(field=field, data=file.data, media_type=media_type, file_name=file_name)
 

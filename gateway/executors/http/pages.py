@@ -1,4 +1,4 @@
-"""Joins the pages of a list (`http.pages`)."""
+"""Joins the pages of a paginated response (`http.pages`)."""
 
 import re
 from collections.abc import Iterator

@@ -34,7 +34,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     is_bound: bool = False
 
     def value(self, arguments: JsonObject) -> Json:
-        """Return the value as JSON if the field has a style, otherwise as text. Return ABSENT without a value."""
+        """Return JSON if the field has a style, otherwise text. Return ABSENT if the value is absent."""
         if self.style is not None:
             return self.template.value(arguments)
         text = self.template.render_element(arguments)
@@ -51,13 +51,13 @@ def pairs_of(
     fields: Sequence[Field], arguments: JsonObject, *, written: set[str] | None = None, of_cookie: bool = False
 ) -> Iterator[Pair]:
     """Yield the encoded names and values of query fields or cookies. `written` contains names that are already set."""
-    taken = {name.lower() for name in (*(written or ()), *(field.name for field in fields))}
+    used_names = {name.lower() for name in (*(written or ()), *(field.name for field in fields))}
     for field in fields:
         value = field.value(arguments)
         if value is ABSENT:
             continue
         style = field.style or _AS_TEXT
-        yield from (style.cookie_pairs if of_cookie else style.query_pairs)(field.name, value, taken=taken)
+        yield from (style.cookie_pairs if of_cookie else style.query_pairs)(field.name, value, used_names=used_names)
 
 
 _AS_TEXT: Final = Style(name="form", explodes=False)
@@ -116,7 +116,7 @@ FRAMING: Final = frozenset(
     {"connection", "content-length", "expect", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"}
     | {"upgrade"}
 )
-"""Header fields of a single connection, which the HTTP client sets itself (RFC 9110 §7.6.1, RFC 9112 §6)."""
+"""Header fields that describe a single connection. The HTTP client sets them (RFC 9110 §7.6.1, RFC 9112 §6)."""
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 §5.6.2: a field name is a token."""
 
@@ -160,7 +160,7 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
         """Build the request of a call.
 
         Raises:
-            ExecutionError: a value is not allowed where the template uses it.
+            ExecutionError: a value is not allowed at its position in the request.
         """
         arguments = invocation.variables
         body, media_type, summary = (None if self.body is None else self.body(arguments)) or (None, "", None)
@@ -177,13 +177,12 @@ class RequestTemplate(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _headers(self, invocation: Invocation) -> dict[str, Header]:
-        """Return header fields by lower-case name. Configured fields replace forwarded fields."""
         headers = {
             name.lower(): Header(name=name, value=checked_value(name, value), is_bound=True)
             for name in self.forwarded
             if (value := invocation.call.caller.headers.get(name.lower())) is not None
         }
-        for field in self.headers:
+        for field in self.headers:  # replace forwarded fields
             value = field.header_value(invocation.variables)
             if value is not None:
                 headers[field.name.lower()] = Header(
@@ -214,14 +213,19 @@ def _url(template: UrlTemplate, query: tuple[Field, ...], arguments: JsonObject)
         raise ExecutionError(f"the URL is not valid: {error}") from error
 
 
-def compile_request(config: Http, shared: Connection | None, *, scope: Scope, beside: Scope) -> RequestTemplate:
-    """Compile the request of an `http:` block. Report problems of the connection at `beside`, and others at `scope`."""
+def compile_request(
+    config: Http, shared: Connection | None, *, scope: Scope, connection_scope: Scope
+) -> RequestTemplate:
+    """Compile the request of an `http:` block with its shared connection, if any.
+
+    Problems of the connection are reported at `connection_scope`, and all others at `scope`.
+    """
     query, headers, base_url = {}, {}, None
     if shared is not None:
         base_url = shared.base_url if base_url_problem(shared.base_url) is None else "https://invalid"
-        query = compile_fields(shared.query, beside.at("query"), kind="query")
+        query = compile_fields(shared.query, connection_scope.at("query"), kind="query")
         # Bound fields are not sent to other origins after a redirect.
-        headers = compile_fields(shared.headers, beside.at("headers"), kind="headers", is_bound=True)
+        headers = compile_fields(shared.headers, connection_scope.at("headers"), kind="headers", is_bound=True)
     query |= compile_fields(config.query, scope.at("query"), kind="query")
     headers |= compile_fields(config.headers, scope.at("headers"), kind="headers")
     for name in config.headers if config.multipart is not None else ():

@@ -34,19 +34,19 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
     explodes: bool
     allows_reserved: bool = False
 
-    def query_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        """Return the query fields for a value. Members must not use the names in `taken` (lower-case configured names).
+    def query_pairs(self, name: str, value: Json, *, used_names: Container[str]) -> list[Pair]:
+        """Return the query fields for a value. Members of an object must not have a name in `used_names` (lower case).
 
         Raises:
             ExecutionError: the style cannot express the value.
         """
         encode = _reserved if self.allows_reserved else _percent
         if self.name == "deepObject" and isinstance(value, Mapping | list):
-            return [(_percent(_own(path, name, taken)), encode(text)) for path, text in deep_pairs(name, value)]
-        return self._pairs(name, value, encode, taken=taken)
+            return [(_percent(_own(path, name, used_names)), encode(text)) for path, text in deep_pairs(name, value)]
+        return self._pairs(name, value, encode, used_names=used_names)
 
-    def cookie_pairs(self, name: str, value: Json, *, taken: Container[str]) -> list[Pair]:
-        return self._pairs(name, value, _cookie_octets, taken=taken)
+    def cookie_pairs(self, name: str, value: Json, *, used_names: Container[str]) -> list[Pair]:
+        return self._pairs(name, value, _cookie_octets, used_names=used_names)
 
     def header_value(self, name: str, value: Json) -> str | None:
         """Return the unencoded value of a header field, or None for an empty list or object.
@@ -68,11 +68,11 @@ class Style(msgspec.Struct, frozen=True, kw_only=True):
             case _:
                 return text_of(value)
 
-    def _pairs(self, name: str, value: Json, encode: Encode, *, taken: Container[str]) -> list[Pair]:
+    def _pairs(self, name: str, value: Json, encode: Encode, *, used_names: Container[str]) -> list[Pair]:
         match value:
             # OpenAPI 3.1, "Style Examples": each member becomes a field.
             case Mapping() if self.explodes:
-                return [(encode(_own(key, name, taken)), encode(text_of(item))) for key, item in _given(value)]
+                return [(encode(_own(key, name, used_names)), encode(text_of(item))) for key, item in _given(value)]
             case Mapping():
                 texts = [text for key, item in _given(value) for text in (key, text_of(item))]
                 # RFC 6570 §2.3: an empty object or list is undefined.
@@ -124,15 +124,15 @@ def scalar_text(value: Json) -> str:
 
 
 def without_brackets(key: str) -> str:
-    """Return the name, or raise ExecutionError for brackets, which would add a level of nesting."""
+    """Return the name unchanged. Raise ExecutionError for a bracket, which would add a level of nesting."""
     if "[" in key or "]" in key:
         raise ExecutionError(f"the field name {key[:60]!r} contains a bracket, which forms and queries use for nesting")
     return key
 
 
-def _own(key: str, name: str, taken: Container[str]) -> str:
+def _own(key: str, name: str, used_names: Container[str]) -> str:
     # A caller's key must not replace a configured field. Ignore case, as some servers do.
-    if key.lower() in taken:
+    if key.lower() in used_names:
         raise ExecutionError(f"`{key}` cannot be a member of `{name}`, because the request has a field with that name")
     return key
 

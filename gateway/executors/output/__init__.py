@@ -1,1 +1,1 @@
-"""Output shaping: converts outcomes to tool results and resource contents, masks secrets, and limits their size."""
+"""Converts outcomes to tool results and resource contents, masks secrets, and limits the size of results."""

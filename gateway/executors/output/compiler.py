@@ -70,11 +70,11 @@ def _compile_schema(
 
 
 _TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "schema_"}
-"""Maps keys of `output` that require text or JSON to the field names of the model `Output`."""
+"""Keys of `output` that require text or JSON, and the corresponding field names of the model `Output`."""
 
 
 def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
-    if traits.is_written:
+    if traits.is_fixed:
         for name in config.model_fields_set - OF_FIXED_CONTENT:
             key = Output.model_fields[name].alias or name
             scope.at(key).problems.error("has no effect, because `content` is sent as written")

@@ -7,7 +7,7 @@ import msgspec
 
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Relayed, Value
-from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, form_of
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, media_kind
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.json_types import Json, JsonObject
 from gateway.language.files.media_types import essence, media_type_of
@@ -49,7 +49,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
         # Remove the query, which could end like a file suffix.
         named = self.mime_type or output.media_type or media_type_of(uri.partition("?")[0])
         if not output.is_blob:
-            if form_of(named or "") in {"text", "json"} and declared_encoding(output.data, named) is not None:
+            if media_kind(named or "") in {"text", "json"} and declared_encoding(output.data, named) is not None:
                 return self._text(decoded(output.data, named), essence(named), uri)
             try:
                 return self._text(output.data.decode(), named or PLAIN_TEXT, uri)
@@ -65,7 +65,6 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
         return self._text(text, self.mime_type or kind, uri)
 
     def _of_block(self, block: JsonObject, uri: str) -> Sequence[JsonObject]:
-        """Convert a content block to resource contents. Resource links are dropped."""
         match block:
             case {"type": "text", "text": str(text)}:
                 return [self._of_value(text, uri)]
@@ -75,7 +74,7 @@ class ContentsShaper(msgspec.Struct, frozen=True, kw_only=True):
                 return [self.sanitizer.block({"uri": uri, "mimeType": self.mime_type or kind, "blob": data})]
             case {"type": "resource", "resource": {"text": str()} | {"blob": str()} as resource}:
                 return [self._embedded(resource)]
-            case _:
+            case _:  # a resource link
                 return []
 
     def _text(self, text: str, mime_type: str, uri: str) -> JsonObject:

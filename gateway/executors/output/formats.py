@@ -1,4 +1,4 @@
-"""Parses text output in the formats `lines`, `jsonl`, `csv` and `yaml`, and selects parts of values."""
+"""Parses text output in the formats `lines`, `jsonl`, `csv` and `yaml`, and applies JMESPath expressions."""
 
 import csv
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from gateway.json_types import Json
 TextFormat = Literal["lines", "jsonl", "csv", "yaml"]
 
 _CELL_COST: Final = 16
-"""Estimated size of a value in a row, in characters. The size of the column name is added."""
+"""Estimated characters of a value in a row, without the column name that each row repeats."""
 
 
 def parsed(text: str, text_format: str) -> Json:

@@ -55,8 +55,7 @@ _READ_AS: Final = {
 
 
 @lru_cache(maxsize=64)
-def form_of(media_type: str) -> Literal["json", "text", "image", "audio"] | None:
-    """Return whether a media type is JSON, other text, an image or audio. Return None for all other types."""
+def media_kind(media_type: str) -> Literal["json", "text", "image", "audio"] | None:
     kind = essence(media_type)
     if kind == JSON or kind.endswith("+json"):  # RFC 6839 §3.1
         return "json"
@@ -74,7 +73,7 @@ def decoded(data: bytes, media_type: str | None = None) -> str:
 
 
 def declared_encoding(data: bytes, media_type: str | None) -> str | None:
-    """Return the encoding that a byte order mark, the media type, or HTML or XML declares. Return None for UTF-8."""
+    """Return the encoding in a byte order mark, the media type, or the HTML or XML document. None means UTF-8."""
     if (marked := next((codec for mark, codec in _MARKS if data.startswith(mark)), None)) is not None:
         # A command's output keeps its UTF-8 byte order mark.
         return None if media_type is None and marked == "utf-8-sig" else marked
@@ -82,7 +81,7 @@ def declared_encoding(data: bytes, media_type: str | None) -> str | None:
         return None
     if (named := _CHARSET.search(media_type)) is not None:
         return _codec(named[1].lower())
-    if b"\0" in data[:4] and (form_of(media_type) == "json" or essence(media_type).endswith("xml")):
+    if b"\0" in data[:4] and (media_kind(media_type) == "json" or essence(media_type).endswith("xml")):
         return json.detect_encoding(data)  # XML 1.0 appendix F: zero bytes among the first characters show the encoding
     if essence(media_type).endswith(("html", "xml")) and (found := _DECLARED.search(data[:1024])):
         codec = _codec((found[1] or found[2]).decode("ascii", errors="replace").lower())

@@ -81,8 +81,8 @@ class OutputStore:
     def save(self, contents: str | bytes, *, media_type: str, caller: str, seconds: float | None = None) -> str | None:
         """Store contents and return their URI, or None if the contents are too large.
 
-        Only `caller` can read the output. The lifetime is `seconds`, or `TTL_SECONDS` if `seconds` is None. Only
-        outputs with `seconds` are archived.
+        Only `caller` can read the output. An output with `seconds` has this lifetime and is also archived. Other
+        outputs expire after `TTL_SECONDS`.
         """
         size = len(contents.encode()) if isinstance(contents, str) else len(contents)
         if size > MAX_OUTPUT_BYTES:

@@ -30,7 +30,7 @@ from gateway.executors.invocation import (
     text_size,
 )
 from gateway.executors.output.formats import PARSERS, TextFormat, parsed, select
-from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, form_of
+from gateway.executors.output.media_types import JSON, OCTETS, PLAIN_TEXT, declared_encoding, decoded, media_kind
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import OutputCounters, SizeLimit, text_block
 from gateway.json_types import ABSENT, Json, JsonObject
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def accepted(value: Json, *, schema: JsonObject, place: str, counters: OutputCounters) -> JsonObject:
-    """Return the value, wrapped in an object if necessary, and report the first mismatch with the schema."""
+    """Return structured content for a value that need not match the schema. Mismatches are counted and logged."""
     if errors := validation_errors(schema, value):
         counters.note_mismatch(place, str(errors[0]))
     return value if isinstance(value, dict) else {"result": value}
@@ -63,8 +63,8 @@ class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
     keeps_documents: bool = False
     """Whether embedded resources keep their control characters."""
     is_table: bool = False
-    """Whether the result consists of database rows. `format` cannot select a text format for rows, such as `csv`."""
-    is_written: bool = False
+    """Whether the output consists of database rows, to which a text format such as `csv` does not apply."""
+    is_fixed: bool = False
     """Whether the backend returns the fixed `content` of the configuration."""
 
 
@@ -75,7 +75,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
     select: ParsedResult | None
     template: TextTemplate | None
     schema: Validator | Callable[[Json], JsonObject] | None
-    """Checks structured content. A function accepts any value and returns it as an object."""
+    """Validates structured content. A function instead accepts any value and returns an object."""
     sanitizer: Sanitizer
     room: SizeLimit
 
@@ -184,7 +184,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         media_type = self.mime_type or output.media_type
         if media_type is None:  # programs write text, but functions return binary data
             return "binary" if self.traits.is_bytes else "text"
-        form = form_of(media_type)
+        form = media_kind(media_type)
         # A response without a body, such as 204, can have a media type.
         if form == "json" and not output.data:
             return "text"
@@ -221,7 +221,6 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         is_structured: bool,
         shown: str | None = None,
     ) -> ToolResult:
-        """Return the result for a sanitized value. If the value fits, `shown` replaces JSON as text content."""
         value = self._validated(value)
         is_text = isinstance(value, str) and not is_structured
         text, media_type = (value, PLAIN_TEXT) if is_text else (json_of(value), JSON)
@@ -234,7 +233,7 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=content, structured=value if is_structured and has_room else ABSENT)
 
     def _at_link(self, written: str, invocation: Invocation) -> ToolResult:
-        """Return an error with a link to the value, because structured content can neither be shortened nor omitted."""
+        # Structured content can neither be shortened nor omitted.
         link = self.room.link(written, invocation, media_type=JSON)
         reason = str(self.room.too_large(len(written.encode())))
         return ToolResult(content=(text_block(f"{reason}. It can be read as a resource"), link), is_error=True)
@@ -249,7 +248,6 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         media_type: str = PLAIN_TEXT,
         omitted: int = 0,
     ) -> Sequence[JsonObject]:
-        """Return text blocks with the rendered template, or else with `text`, or else with `result`."""
         if self.template is not None:
             names = {**variables, "result": result, ALL_INPUTS: invocation.variables}
             text, media_type = self.sanitizer.text(self.template.render(names)), PLAIN_TEXT
@@ -274,7 +272,6 @@ class ResultShaper(msgspec.Struct, frozen=True, kw_only=True):
         return ToolResult(content=({"type": "resource", "resource": resource},))
 
     def _decoded(self, output: RawOutput) -> str:
-        """Return the sanitized text of an output, with a note if bytes in the middle are missing."""
         if not output.omitted:
             return self.sanitizer.text(self._lines(decoded(output.data, output.media_type)))
         half = len(output.data) // 2

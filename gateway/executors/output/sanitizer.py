@@ -22,7 +22,7 @@ _BASE64: Final = frozenset({"data", "blob"})
 class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
     redactor: Redactor
     keeps_controls: bool = False
-    """Whether control characters are kept, for `raw: true` and files. Secrets are still masked."""
+    """Whether control characters are kept, as in files and with `raw: true`. Secrets are still masked."""
     keeps_documents: bool = False
     """Whether embedded resources, such as HTML from an upstream server, keep their control characters."""
 

@@ -24,7 +24,10 @@ Overflow = Literal["truncate", "resource", "error"]
 
 
 class OutputCounters:
-    """Counts outputs over the limit and results that do not match their schema. Concurrent updates can be lost."""
+    """Counts outputs over the limit and results that do not match their schema.
+
+    Not thread-safe: concurrent updates can be lost.
+    """
 
     def __init__(self) -> None:
         self.overflows: Final[dict[str, int]] = {"truncate": 0, "resource": 0, "error": 0}
@@ -113,7 +116,10 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return [*kept, text_block(f"[… {what} …]")]
 
     def cut(self, text: str, *, omitted: int = 0, at_least: int = 0) -> str:
-        """Remove the middle of a text that is too long, and add a note."""
+        """Remove the middle of a text that is too long, and add a note.
+
+        The note also counts `omitted` bytes, which are already missing. `at_least` raises a smaller `max_size`.
+        """
         data = text.encode(errors="replace")
         max_size = max(self.max_size, at_least)
         if len(data) <= max_size:

@@ -1,7 +1,7 @@
 """Implements `gateway.plugin.SyncContext` for functions that run in a thread.
 
-Each method runs the `Context` method of the same name on the event loop and waits for the result. After the end of the
-call, every method raises ToolError, so that a function that exceeded its deadline stops.
+Each method runs the `Context` method of the same name on the event loop and waits for the result. Once the call has
+ended, every method raises ToolError, so that a function that exceeded its deadline stops.
 """
 
 import asyncio
@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 
 def _blocking(method: Callable[Concatenate[Context, P], Any]) -> Callable[Concatenate["BlockingContext", P], Any]:
-    """Return a method that runs the given `Context` method on the event loop and waits for the result."""
-
     @wraps(method)
     def call(self: "BlockingContext", /, *args: P.args, **kwargs: P.kwargs) -> Any:
         async def on_loop() -> Any:

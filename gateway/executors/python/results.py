@@ -49,7 +49,7 @@ def outcome_of(returned: object) -> Outcome:
 
 
 def block_of(content: Content) -> JsonObject:
-    """Convert a content class of `gateway.plugin` to a block in the wire format of MCP 2026-07-28."""
+    """Convert content of `gateway.plugin`, such as an `Image`, to a block in the wire format of MCP 2026-07-28."""
     block: dict[str, Json]
     match content:
         case Text():

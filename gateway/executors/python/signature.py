@@ -33,9 +33,9 @@ Function = Callable[..., Any]
 class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
     required: bool
     convert: Callable[[Json], Any] | None
-    """Converts a JSON value to the type of the hint. None if no conversion is needed."""
+    """Converts a JSON value to the type of the parameter. None if no conversion is needed."""
     make_default: Callable[[], Any] | None = None
-    """Creates the default of a parameter written as `= Field(…)`."""
+    """Creates the default of a parameter that is declared with `= Field(…)`."""
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     input_schema: JsonObject
     output_schema: JsonObject | None
-    """The schema of the result. None unless the return type is an object or array with known members."""
+    """The schema of the result. None if the return type is not an object or array, or has unknown members."""
     parameters: Mapping[str, FunctionParameter]
     context_parameter: str | None
     takes_others: bool
@@ -54,7 +54,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         """Convert arguments to keyword arguments. Without `**kwargs`, arguments that have no parameter are dropped.
 
         Raises:
-            ExecutionError: an argument is missing or does not match its hint.
+            ExecutionError: an argument is missing or does not match its type hint.
         """
         bound: dict[str, Any] = {}
         if self.takes_others:
@@ -240,7 +240,10 @@ _IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, l
 
 
 def is_plain(hint: Any) -> bool:
-    """Return whether JSON values already have the type of a hint. Numbers do not, as JSON can contain 5.0 for 5."""
+    """Return whether JSON values need no conversion to the type of a hint.
+
+    Numbers need a conversion, because JSON can contain 5.0 for an int.
+    """
     origin, inner = get_origin(hint), get_args(hint)
     if origin is None:
         return hint in _IDENTICAL

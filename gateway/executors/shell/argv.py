@@ -24,7 +24,10 @@ from gateway.language.templates.templating import Condition, TextTemplate, compi
 from gateway.telemetry.trace import TraceContext
 
 MAX_ARGUMENT_LENGTH: Final = 128 * 1024 - 1
-"""The limit in bytes, also for `NAME=value`. MAX_ARG_STRLEN of Linux includes the trailing NUL (execve(2))."""
+"""The limit in bytes for an argument, and for an environment variable as `NAME=value`.
+
+Linux allows MAX_ARG_STRLEN bytes (execve(2)), including the trailing NUL.
+"""
 INHERITED: Final = frozenset({"PATH", "HOME", "LANG", "TZ", "TMPDIR"})
 """Variables that every child process inherits, in addition to `LC_*`."""
 
@@ -135,7 +138,7 @@ def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
 
 
 def _compile_item(item: ArgvItem, place: Scope, found: list[tuple[Word, Scope]]) -> Item:
-    """Compile an item. Add all words of the item to `found`, including words that a condition can omit."""
+    """Compile an item of `command`. Add all words of the item to `found`, even words that a condition can omit."""
     match item:
         case str():
             return _compile_word(item, place, found)
@@ -208,5 +211,5 @@ def compile_environment(added: Mapping[str, str], *, inherit: Sequence[str], sco
 
 
 def fits(name: str, value: str) -> bool:
-    """Return whether the variable is short enough and contains no NUL character."""
+    """Return whether an environment variable is short enough and contains no NUL character."""
     return "\0" not in value and len(name) + 1 + len(value.encode(errors="surrogatepass")) <= MAX_ARGUMENT_LENGTH

@@ -41,7 +41,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     launcher: Launcher
     environment: EnvironmentTemplate
     directory: str
-    """The directory of the configuration file. A relative `cwd` starts in this directory."""
+    """The directory of the configuration file, to which `cwd` is relative."""
     cwd: TextTemplate
     stdin: TextTemplate
     success_codes: tuple[int, ...]
@@ -86,7 +86,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         facts: dict[str, Json] = {
             "argv": [without_scratch(argument) for argument in command.argv],
             "script": script,
-            "confined_by": [*command.before] or None,
+            "confined_by": [*command.wrapper] or None,
             "directory": command.directory,
             "environment": sorted(command.environment),
             "stdin": command.stdin.decode(errors="replace") or None,
@@ -169,7 +169,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return without_scratch(clean(with_newlines(written.end(MAX_STDERR).decode(errors="replace"))))
 
     def _stderr_text(self, written: BoundedBuffer) -> str:
-        """Return the sanitized text of standard error. If the middle is missing, sanitize both sides of the gap."""
         if written.is_empty:
             return ""
         if not written.omitted:

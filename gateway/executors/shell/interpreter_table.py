@@ -12,7 +12,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """Describes which command-line arguments of a program are code."""
 
     note: str = ""
-    """The reason in messages why the argument is code, if the program and the option do not make this obvious."""
+    """An explanation for error messages, if the program and the option do not show why the argument is code."""
     code: tuple[str, ...] = ()
     """Options whose value is code: single letters or full names."""
     valued: str = ""
@@ -21,20 +21,20 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """Letters of options with a value that is always attached, as in `-n5`."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
-    whole: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ()
     """Long options without a value. Longer options start with the same name, so these must match in full."""
     operand: int | None = None
     """The index of the operand that is code."""
     is_rest: bool = False
-    """Whether all operands after `operand` are code too."""
+    """Whether all operands after `operand` are also code."""
     operand_if: str = ""
     """The option that makes the operand code. If empty, the operand is code without any option."""
     operand_unless: tuple[str, ...] = ()
     """Options with which the operand is not code."""
-    stops: bool = False
-    """Whether options end at the first operand, because later arguments belong to a script."""
+    stops_at_operand: bool = False
+    """Whether options end at the first operand, for example because later arguments belong to a script."""
     is_specific: bool = False
-    """Whether the name is distinctive enough to look for the program in every word of a command."""
+    """Whether the name is so unusual that it identifies the program in any position of a command."""
     reads_stdin: bool = False
     """Whether standard input is run as code if no other code is given."""
     has_no_script: bool = False
@@ -59,14 +59,14 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
 _TO_SHELL: Final = "which passes it to a shell"
 _STARTS_SHELL: Final = "whose commands can start a shell"
 
-_language: Final = partial(Interpreter, stops=True, reads_stdin=True)
+_language: Final = partial(Interpreter, stops_at_operand=True, reads_stdin=True)
 _SHELL: Final = Interpreter(
     code=("--command",),
     valued="oO",
     long_valued=("--rcfile", "--init-file"),
     operand=0,
     operand_if="c",
-    stops=True,
+    stops_at_operand=True,
     reads_stdin=True,
 )
 _SHELL_OPTION: Final = Interpreter(code=("c", "--command", "--session-command"))
@@ -85,7 +85,7 @@ _AWK: Final = Interpreter(
     long_valued=("--field-separator", "--assign", "--file", "--include"),
     operand=0,
     operand_unless=("f", "e", "--file", "--source"),
-    stops=True,
+    stops_at_operand=True,
 )
 _MAKE: Final = Interpreter(
     note="whose variables can run commands: `A:=$(shell …)`",
@@ -126,12 +126,14 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     **dict.fromkeys(("ash", "csh", "fish", "mksh", "rbash", "tcsh"), _SHELL),
     "bun": _language(code=("e", "p", "--eval", "--print")),
     "dc": Interpreter(note="whose `!` starts a shell", code=("e", "--expression"), valued="f", reads_stdin=True),
-    "deno eval": Interpreter(operand=0, stops=True),
+    "deno eval": Interpreter(operand=0, stops_at_operand=True),
     "deno repl": Interpreter(code=("--eval",), reads_stdin=True, has_no_script=True),
     **dict.fromkeys(("ed", "red"), _ED),
     "elixir": _language(code=("e", "--eval"), valued="rS"),
     "emacs": _language(code=("--eval", "-eval", "--execute", "-execute")),
-    "env": Interpreter(note="whose `-S` splits it into words", code=("S", "--split-string"), valued="uC", stops=True),
+    "env": Interpreter(
+        note="whose `-S` splits it into words", code=("S", "--split-string"), valued="uC", stops_at_operand=True
+    ),
     "erl": Interpreter(code=("-eval",)),
     "eval": Interpreter(operand=0, is_rest=True),
     "ex": replace(_VIM, reads_stdin=True, has_no_script=True),
@@ -140,7 +142,9 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "flock": replace(_SHELL_OPTION, valued="wE"),
     "gdb": Interpreter(code=("-ex", "--ex", "-eval-command", "--eval-command", "-iex", "--iex")),
     # `-c alias.x=!cmd` and `-c core.pager=cmd` run commands. --exec-path selects git's own programs.
-    "git": Interpreter(note="whose settings can run commands", code=("c", "--exec-path"), valued="C", stops=True),
+    "git": Interpreter(
+        note="whose settings can run commands", code=("c", "--exec-path"), valued="C", stops_at_operand=True
+    ),
     "git difftool": Interpreter(note=_TO_SHELL, code=("x", "--extcmd"), valued="t"),
     "git filter-branch": Interpreter(
         note=_TO_SHELL,
@@ -180,14 +184,14 @@ INTERPRETERS: Final[Mapping[str, Interpreter]] = {
     "tar": Interpreter(
         note="which runs it",
         code=("I", "--to-command", "--checkpoint-action", "--use-compress-program", "--rsh-command"),
-        whole=("--checkpoint",),
+        exact=("--checkpoint",),
         valued="CfbTXgHLKNV",
     ),
     "tmux": Interpreter(note=_TO_SHELL, operand=1, is_rest=True, valued="cefFLnSstxy"),
     "vagrant": Interpreter(code=("c", "--command")),
     **dict.fromkeys(("gvim", "nvim", "rvim", "vi", "view", "vim"), _VIM),
     "watch": Interpreter(
-        note=_TO_SHELL, valued="nq", operand=0, is_rest=True, operand_unless=("x", "--exec"), stops=True
+        note=_TO_SHELL, valued="nq", operand=0, is_rest=True, operand_unless=("x", "--exec"), stops_at_operand=True
     ),
 }
 """Interpreters by lower-case name without version (`python` for python3.12). Some keys include a subcommand."""
@@ -200,20 +204,20 @@ class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
     """Letters of options with a value."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
-    whole: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ()
     """Long options without a value. Longer options start with the same name, so these must match in full."""
     operands: int = 0
     """The number of operands before the started command."""
     at: tuple[str, ...] = ()
-    """Words that directly precede a started command. If set, the other fields are ignored."""
+    """Words that directly precede a started command, such as find's `-exec`. If set, other fields are ignored."""
     after: tuple[str, ...] = ()
-    """Words that must precede the options, in this order."""
+    """Words that must precede the options, such as `exec` in `docker exec`."""
 
 
 _CONTAINERS: Final = CommandWrapper(
     after=("exec",),
     valued="ewu",
-    whole=("--detach",),
+    exact=("--detach",),
     long_valued=("--detach-keys", "--env", "--env-file", "--index", "--preserve-fds", "--user", "--workdir"),
     operands=1,
 )

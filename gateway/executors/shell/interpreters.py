@@ -35,7 +35,7 @@ _SUBCOMMANDS: Final = {
 
 
 def code_in(words: Sequence[Word]) -> Mapping[int, str]:
-    """Return the reason for each word with expressions that would be run as code, by index of the word."""
+    """Find words with expressions that an interpreter would run as code. Return the reasons by index of the word."""
     found: dict[int, str] = {}
     for name, interpreter, start in _interpreters(words):
         found |= dict.fromkeys(_code_of(interpreter, words, start), interpreter.reason(name))
@@ -151,17 +151,17 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 def _takes_next(option: str, starter: CommandWrapper) -> bool:
     if option.startswith("--"):
         # An option with an expression never consumes the next word, which could be a program.
-        return EXPRESSION not in option and bool(_matching(option, starter.long_valued, whole=starter.whole))
+        return EXPRESSION not in option and bool(_matching(option, starter.long_valued, exact=starter.exact))
     # In `-abc`, the first letter with a value consumes the rest of the word or the next word.
     at = next((at for at, letter in enumerate(option) if at and letter in starter.valued), None)
     return at == len(option) - 1
 
 
-def _matching(name: str, listed: Sequence[str], *, whole: Sequence[str]) -> frozenset[str]:
+def _matching(name: str, listed: Sequence[str], *, exact: Sequence[str]) -> frozenset[str]:
     """Return the listed long options that `name` can abbreviate."""
     if name in listed:
         return frozenset({name})
-    if name in whole:
+    if name in exact:
         return frozenset()
     # getopt_long(3) allows abbreviations. An expression matches every option with the same beginning.
     start = name.partition(EXPRESSION)[0].lower()
@@ -185,7 +185,7 @@ def _code_of(interpreter: Interpreter, words: Sequence[Word], start: int) -> Ite
                 yield index
             # Do not count a word whose value can be absent, because the next word can become this operand.
             operands += not (word.has_expression and interpreter.operand_if)
-            options_end = options_end or (interpreter.stops and not word.has_expression)
+            options_end = options_end or (interpreter.stops_at_operand and not word.has_expression)
         elif word.shape == "--":
             options_end = True
         else:
@@ -207,9 +207,12 @@ def _is_code_operand(interpreter: Interpreter, word: Word, *, number: int, optio
 
 
 def _option(interpreter: Interpreter, shape: str) -> tuple[frozenset[str], bool, bool]:
-    """Return the option names in a word, whether the option's value is code, and whether the value is the next word."""
+    """Parse a word as an option.
+
+    Return its names, whether its value is code, and whether its value is the next word.
+    """
     name, equals, _ = shape.partition("=")
-    meant = _matching(name, interpreter.long_options, whole=interpreter.whole) if len(name) > len("-c") else frozenset()
+    meant = _matching(name, interpreter.long_options, exact=interpreter.exact) if len(name) > len("-c") else frozenset()
     if name in interpreter.code or meant or shape.startswith("--"):
         is_code = name in interpreter.code or not meant.isdisjoint(interpreter.code)
         is_whole = bool(equals) or EXPRESSION in name

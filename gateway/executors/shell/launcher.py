@@ -1,4 +1,4 @@
-"""Prepends the programs that confine a command: bubblewrap for the sandbox, prlimit(1) or Python for the limits.
+"""Wraps commands in the programs that confine them: bubblewrap for the sandbox, prlimit(1) or Python for the limits.
 
 The daemon cannot use prlimit(2), because the child can fork before the call. `preexec_fn` would fork the whole daemon.
 All limits are per process (setrlimit(2)), except `processes`, which is per user.
@@ -65,7 +65,7 @@ except OSError as error:
 def compile_limits(
     config: ProcessLimits | None, problems: Problems, *, is_sandboxed: bool
 ) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Return the command line that sets the limits, and descriptions of the limits by key."""
+    """Return the command line that sets the limits, and a description of each limit by configuration key."""
     if config is None or all(each is None for each in (config.memory, config.cpu, config.processes, config.file_size)):
         return (), {}
     program = which("prlimit")
@@ -116,26 +116,26 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
     shim: tuple[str, ...] = ()
     """The command line that sets the limits and then runs the command."""
     limits: Mapping[str, str] = {}
-    """Descriptions of the limits by key, for error messages."""
+    """Descriptions of the limits by configuration key, for error messages."""
 
     def confined(self, command: Command, *, folder: Path | None = None) -> Command:
         """Return the command with its limits and sandbox. `folder` is the scratch directory of the call."""
         if self.sandbox is None and not self.shim:
             return command
-        before: list[str] = []
+        wrapper: list[str] = []
         environment = command.environment
         if self.sandbox is not None:
             shown = None if folder is None else str(folder)
-            before += self.sandbox.before(program=command.argv[0], directory=command.directory, folder=shown)
+            wrapper += self.sandbox.wrapper(program=command.argv[0], directory=command.directory, folder=shown)
         # Set the limits inside the sandbox, so that `processes` counts only processes of its user namespace.
-        before += self.shim
+        wrapper += self.shim
         if loader_variables := [name for name in environment if name.startswith(_LOADER)]:
-            before += (_ENV, *(f"{name}={environment[name]}" for name in loader_variables))
+            wrapper += (_ENV, *(f"{name}={environment[name]}" for name in loader_variables))
             environment = {name: value for name, value in environment.items() if name not in loader_variables}
-        return replace(command, environment=environment, before=before, is_sandboxed=self.sandbox is not None)
+        return replace(command, environment=environment, wrapper=wrapper, is_sandboxed=self.sandbox is not None)
 
     def limit_met(self, exit_code: int, stderr: str) -> str | None:
-        """Return a sentence if the command has apparently reached a limit."""
+        """Return a sentence about the limit that the command has apparently reached, or None."""
         # Shells and bubblewrap exit with 128 plus the number of the signal that ended their child.
         number = -exit_code if exit_code < 0 else exit_code - 128
         if (key := _SIGNALS.get(number, "")) in self.limits:
@@ -148,7 +148,10 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def problem(self, exit_code: int, stderr: str) -> str | None:
-        """Return why bubblewrap or prlimit failed to start the command, or None. Standard output must be empty."""
+        """Return why bubblewrap or prlimit failed to start the command, or None.
+
+        Only valid if standard output is empty, because the command itself could have written the message.
+        """
         if exit_code not in _EXIT_CODES or (self.sandbox is None and not self.shim):
             return None
         line = stderr.partition("\n")[0]

@@ -89,6 +89,6 @@ class ProgressLines:
             await self._context.progress(number, None, message)
 
     def _next(self, *, joined: int) -> tuple[int, str]:
-        """Join waiting lines into one message. A message that is too long loses its beginning."""
+        """Join the first waiting lines into one message. If the message is too long, its beginning is dropped."""
         taken = [self._waiting.popleft() for _ in range(joined)]
         return taken[-1][0], "\n".join(line for _, line in taken)[-MAX_MESSAGE_LENGTH:]

@@ -70,7 +70,7 @@ class CompiledSandbox(msgspec.Struct, frozen=True, kw_only=True):
     home: str
     """The default working directory, which is an empty directory inside the sandbox."""
 
-    def before(self, *, program: str, directory: str, folder: str | None) -> list[str]:
+    def wrapper(self, *, program: str, directory: str, folder: str | None) -> list[str]:
         """Return the command line that precedes a command. `folder` is the scratch directory of the call, if any."""
         arguments = list(self.base)
         if folder is not None and not _is_shown(folder, self.visible):
@@ -151,7 +151,7 @@ def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems
 
 
 def _directory(cwd: str | None, problems: Problems) -> list[str]:
-    """Return a list with the working directory, or an empty list if the directory need not be mounted."""
+    """Return the working directory in a list, which is empty if the directory need not be mounted."""
     if cwd is None or not is_directory(place := _absolute(cwd, problems)):
         return []
     return [] if place in {"/", _PRIVATE} or _covered(place, _RESERVED) else [place]

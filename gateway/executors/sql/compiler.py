@@ -16,7 +16,7 @@ from gateway.executors.sql.query import Statement, StatementPiece, pieces_of, st
 from gateway.language.scope import Scope
 
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*([A-Za-z_]\w*)[^{}]*\}\}|\{%-?\s*(?:if|for|set|else|elif|end\w+)\b")
-"""Matches template expressions, but not every `{{`, which also occurs in PostgreSQL arrays."""
+"""Matches template expressions. A `{{` alone does not match, because PostgreSQL arrays contain it too."""
 
 _TRANSACTION: Final = "the gateway starts and ends the transaction of a query"
 _SESSION: Final = "it would affect later calls on the same connection"

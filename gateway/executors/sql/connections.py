@@ -18,7 +18,10 @@ _OWN_TRANSACTIONS: Final[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT", 
 
 
 class PooledEngine:
-    """Uses an SQLAlchemy pool. Sessions from `new_session` control transactions through the driver, not SQLAlchemy."""
+    """An engine that uses an SQLAlchemy connection pool.
+
+    With `new_session`, sessions control transactions through the driver instead of SQLAlchemy.
+    """
 
     def __init__(
         self,
@@ -51,7 +54,7 @@ class PooledEngine:
     async def session(self) -> AsyncIterator[Session]:
         if self._new_session is None:
             async with self._engine.connect() as connection:
-                yield OtherSession(connection)
+                yield GenericSession(connection)
             return
         raw: Any = await self._engine.raw_connection()
         while _is_closed(raw.driver_connection):  # lost while idle
@@ -77,8 +80,8 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:  # noqa
     return PooledEngine(profile.url, size=profile.size, connect_args={})
 
 
-class OtherSession:
-    """A session of a dialect without special support. Stopping the session closes its connection."""
+class GenericSession:
+    """A session for dialects without a session class. `stop` closes the connection."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection: Final = connection

@@ -30,8 +30,8 @@ class InputType(Enum):
     DATE = auto()
     DATE_TIME = auto()
     UUID = auto()
-    PRESENCE = auto()
-    """A parameter of which only the presence matters, as in `:name IS NULL`."""
+    NULL_TEST = auto()
+    """A parameter that is only tested for NULL, as in `:name IS NULL`."""
     FILE = auto()
     ARRAY = auto()
     """An array outside `IN (…)`. The database infers whether the parameter is an SQL array or JSON."""
@@ -70,8 +70,8 @@ def items_of(schema: Json) -> JsonObject:
     return items if isinstance(items, Mapping) else {}
 
 
-ValueForm = Literal["native", "utc_text", "text"]
-"""The form of values that a driver expects.
+ValueFormat = Literal["native", "utc_text", "text"]
+"""The format in which a driver expects values.
 
 - `native`: Python objects
 - `utc_text`: dates and UUIDs as text (`2026-01-02 03:04:05`, in UTC), other values as Python objects
@@ -79,8 +79,8 @@ ValueForm = Literal["native", "utc_text", "text"]
 """
 
 
-def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> Json:
-    """Convert the value of an input to the form that a driver expects.
+def bound_value(name: str, value: Json, kind: InputType, binding: ValueFormat) -> Json:
+    """Convert the value of an input to the format that a driver expects.
 
     Raises:
         ExecutionError: the value cannot be bound.
@@ -109,7 +109,7 @@ def bound_value(name: str, value: Json, kind: InputType, binding: ValueForm) -> 
     return value
 
 
-def _parsed(name: str, value: str, kind: InputType, binding: ValueForm) -> Json:
+def _parsed(name: str, value: str, kind: InputType, binding: ValueFormat) -> Json:
     try:
         found = _PARSERS[kind](value)
         if binding == "utc_text" and isinstance(found, dt.datetime):
@@ -150,7 +150,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     renamed_parameters: Mapping[str, str] = msgspec.field(default_factory=dict)
     """URL parameters that the driver names differently."""
     title: str = ""
-    """The name in messages. Only dialects whose databases are files have a title."""
+    """The name in messages. Set only for dialects whose databases are files."""
     suffix: str = ""
     tokens: re.Pattern[str]
     has_nested_comments: bool = False
@@ -165,9 +165,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     empty_not_in: str
     escape: Callable[[str], str] = str
     """Escapes the SQL between parameters, as the driver requires."""
-    binding: ValueForm = "native"
+    binding: ValueFormat = "native"
     reads_only: bool = True
-    """Whether the database rejects changes in queries without `writes: true`."""
+    """Whether the database can reject changes by queries without `writes: true`."""
     can_write: bool = True
     has_settings: bool = False
     """Whether `settings` of a query can be set for a transaction, so that statements and policies can read them."""
@@ -238,7 +238,7 @@ POSTGRESQL: Final = Dialect(
         InputType.UUID: "uuid",
         InputType.FILE: "bytea",
         InputType.JSON: "jsonb",
-        InputType.PRESENCE: "text",
+        InputType.NULL_TEST: "text",
     },
     # An array literal takes the type of the compared value. A subquery with NULL would have the type text.
     empty_in="= ANY ('{}')",
@@ -371,7 +371,7 @@ def dialect_of_url(url: str) -> Dialect:
 
 
 def dialect_of(name: str) -> Dialect:
-    """Return the dialect of a name. Unknown dialects use standard SQL without read-only transactions."""
+    """Return the dialect with a name. An unknown name returns standard SQL without read-only transactions."""
     return DIALECTS.get(name) or replace(_STANDARD, name=name)
 
 

@@ -10,7 +10,7 @@ import duckdb
 
 from gateway.errors import ExecutionError
 from gateway.executors.sql.dialects import DUCKDB, StatementError, first_word
-from gateway.executors.sql.pools import DatabaseProfile, DatabaseUnavailableError, Engine, Session, place_of
+from gateway.executors.sql.pools import DatabaseProfile, DatabaseUnavailableError, Engine, Session, offset_of_error
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 
@@ -114,7 +114,7 @@ class DuckdbSession:
         try:
             await self._in_thread(connection.execute, f"EXPLAIN {statement.text}", list(statement.values))
         except duckdb.Error as error:
-            raise StatementError(_message(error), place_of(_message(error), statement.text)) from error
+            raise StatementError(_message(error), offset_of_error(_message(error), statement.text)) from error
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         running = self._running = self._threads.submit(function, *arguments)
@@ -131,5 +131,5 @@ class DuckdbSession:
 
 
 def _message(error: Exception) -> str:
-    """Return the first line of the message. The statement follows in later lines."""
+    """Return the error message without the statement, which follows after the first line."""
     return str(error).partition("\n")[0]

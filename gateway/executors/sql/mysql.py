@@ -26,7 +26,7 @@ from gateway.executors.sql.pools import (
     Engine,
     Session,
     is_unavailable,
-    place_of,
+    offset_of_error,
 )
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector, parsed
@@ -35,7 +35,7 @@ _STOP_SECONDS: Final = 5.0
 _SLACK_SECONDS: Final = 0.5
 """Seconds added to the server's time limit, so that the gateway normally cancels first."""
 _LOST: Final = frozenset({0, 2006, 2013, 1927})
-"""Codes of connection errors without an SQLSTATE of class 08. The driver uses 0 if it is not connected."""
+"""Codes of connection errors without an SQLSTATE of class 08. Code 0 means that the driver is not connected."""
 _ROLLED_BACK: Final = frozenset({1205, 1213})
 """Codes of a lock wait timeout and a deadlock. The transaction can succeed after a retry."""
 _TLS_OPTIONS: Final = ("ssl_ca", "ssl_capath", "ssl_cert", "ssl_check_hostname", "ssl_cipher", "ssl_key")
@@ -88,7 +88,10 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
 
 
 def _tls_of(url: URL) -> ssl.SSLContext | None:
-    """Return a context that always verifies the certificate. The driver's context verifies only with a CA."""
+    """Return a TLS context that always verifies the certificate.
+
+    The driver's own context verifies the certificate only if `ssl_ca` is set.
+    """
     options: dict[str, Any] = {key: url.query[key] for key in _TLS_OPTIONS if key in url.query}
     if not options and str(url.query.get("ssl", "")).lower() not in {"1", "true"}:
         return None
@@ -169,7 +172,7 @@ class MysqlSession:
         try:
             prepared = await self._connection.prepare(text)
         except MySQLError as error:
-            raise StatementError(_message(error), place_of(_message(error), statement.text)) from error
+            raise StatementError(_message(error), offset_of_error(_message(error), statement.text)) from error
         await prepared.close()
 
     def failure_of(self, error: Exception) -> ExecutionError | None:

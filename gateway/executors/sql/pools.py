@@ -1,6 +1,7 @@
-"""Keeps a connection pool per database and access mode while a catalog uses the database.
+"""Keeps connection pools for the configured databases, and classifies connection errors.
 
-The sessions are in the `module` of each dialect. This module also classifies connection errors.
+Each database has separate pools for read-only and read-write connections. The `module` of each dialect contains the
+session class.
 """
 
 import asyncio
@@ -57,7 +58,7 @@ class Session(Protocol):
         """Whether other calls can use the connection after this session."""
 
     async def begin(self, *, seconds: float, statements: int) -> None:
-        """Start a transaction. No statement can take longer than `seconds`."""
+        """Start a transaction for a number of `statements`. Each statement can take at most `seconds`."""
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None: ...
 
@@ -66,7 +67,7 @@ class Session(Protocol):
     async def roll_back(self) -> None: ...
 
     async def stop(self) -> None:
-        """Stop the running statement and roll back, after a cancellation."""
+        """Stop the running statement and roll back, because the call was cancelled."""
 
     async def prepare(self, statement: BoundStatement) -> None:
         """Check a statement without running it.
@@ -231,8 +232,8 @@ _NAMED: Final = re.compile(
 )
 
 
-def place_of(message: str, text: str) -> int | None:
-    """Find the part of a statement that an error message quotes or names. Return its offset, or None."""
+def offset_of_error(message: str, text: str) -> int | None:
+    """Return the offset of the part of a statement that an error message quotes or names, or None."""
     for match in _NAMED.finditer(message):
         named = match[match.lastindex or 0]
         for part in (named, named.rpartition(".")[2]):

@@ -59,8 +59,11 @@ _RESET: Final = """
 
 
 Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any], bool]
-"""A prepared statement, the casts by number of the value (from 1), the columns before they are cast to text, and
-whether each placeholder has a separate value (`BoundStatement.apart`).
+"""A prepared statement with:
+
+- the casts of values, by number (from 1)
+- the columns, before columns are cast to text
+- whether each placeholder has a separate value (`BoundStatement.with_separate_values`)
 """
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
 """The prepared statements of one connection, most recently used last."""
@@ -107,8 +110,8 @@ class PostgresqlSession:
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
         self._running = statement
-        prepared, types, columns, is_apart = await self._prepared_for(statement)
-        bound = statement.apart().values if is_apart else statement.values
+        prepared, types, columns, is_separate = await self._prepared_for(statement)
+        bound = statement.with_separate_values().values if is_separate else statement.values
         values = [encoded(value, types.get(number)) for number, value in enumerate(bound, start=1)]
         if not columns:
             await prepared.fetch(*values)
@@ -170,12 +173,12 @@ class PostgresqlSession:
         return prepared
 
     async def _prepare(self, statement: BoundStatement) -> Prepared:
-        """Prepare a statement that takes values as text. Cast columns without a JSON form to text."""
+        """Prepare a statement that takes values as text, and returns columns as text if the driver would lose data."""
         given = statement
         try:
             types, found = await self._typed(statement)
         except asyncpg.PostgresError as error:
-            statement = statement.apart()
+            statement = statement.with_separate_values()
             try:  # one input can be used with several types
                 types, found = await self._typed(statement)
             except asyncpg.PostgresError:
@@ -191,7 +194,7 @@ class PostgresqlSession:
         return found, types, columns, statement is not given
 
     async def _typed(self, statement: BoundStatement) -> tuple[dict[int, str], PreparedStatement]:
-        """Return the types of values that the statement does not cast, and the prepared statement with these types."""
+        """Return the types of values without a cast in the statement, and the statement prepared with these types."""
         said = {number: name for _, number, name in statement.uncast if name is not None}
         # If the server cannot infer an array's type, try JSON and then the array type from the schema.
         as_json = {number: "jsonb" if name.endswith("[]") else name for number, name in said.items()}
@@ -328,7 +331,7 @@ def _column(name: str, kind: Type) -> str:
 
 
 def _main_statement(text: str) -> tuple[int, str]:
-    """Return the offset at which to insert an entry of a WITH clause, and the text before the entry: `,` or `WITH`."""
+    """Return the offset at which a WITH entry can be inserted, and the text that precedes the entry: `,` or `WITH`."""
     depth, is_with = 0, None
     for token in tokens_of(text, POSTGRESQL):
         word = token.text.upper() if token.kind == "word" else ""
@@ -343,7 +346,7 @@ def _main_statement(text: str) -> tuple[int, str]:
 
 
 def _date(value: tuple[int]) -> str:
-    """Convert days since 2000-01-01 to PostgreSQL's JSON format."""
+    """Format days since 2000-01-01 as PostgreSQL's `to_json` does."""
     [days] = value
     if days in {-(2**31), 2**31 - 1}:
         return "infinity" if days > 0 else "-infinity"
@@ -351,7 +354,7 @@ def _date(value: tuple[int]) -> str:
 
 
 def _timestamp(value: tuple[int], zone: str = "") -> str:
-    """Convert microseconds since 2000-01-01 to PostgreSQL's JSON format."""
+    """Format microseconds since 2000-01-01 as PostgreSQL's `to_json` does."""
     [microseconds] = value
     if microseconds in {-(2**63), 2**63 - 1}:
         return "infinity" if microseconds > 0 else "-infinity"

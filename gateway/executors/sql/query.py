@@ -1,7 +1,7 @@
 """Parses the statements of a query, and binds arguments.
 
-Threat: SQL injection. A statement consists of the operator's text and placeholders. A value can change only the
-number of placeholders for a list.
+Threat: SQL injection. Values are never part of a statement, which consists of the configured SQL and placeholders. Only
+the number of placeholders for a list depends on a value.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +16,8 @@ from gateway.json_types import Json, JsonObject
 class StatementPiece(msgspec.Struct, frozen=True):
     """A part of a statement.
 
+    The kinds are:
+
     - `sql`: SQL text without parameters
     - `value`: `:name`
     - `null_test`: `:name` before `IS NULL` or `IS NOT NULL`, for which PostgreSQL cannot infer a type
@@ -26,7 +28,7 @@ class StatementPiece(msgspec.Struct, frozen=True):
     text: str
     """The SQL, or the name of the parameter."""
     start: int
-    """The offset in the operator's text."""
+    """The offset in the configured SQL."""
 
     @property
     def is_list(self) -> bool:
@@ -38,13 +40,14 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[Json, ...]
     names: tuple[str, ...]
     starts: tuple[tuple[int, int], ...] = ()
-    """For each piece: its offset in `text` and its offset in the operator's text."""
+    """For each piece: its offset in `text`, and its offset in the configured SQL."""
     uncast: tuple[tuple[int, int, str | None], ...] = ()
-    """For each placeholder without a cast: its offset in `text`, the number of its value, and the database type if the
-    value is an array or a number."""
+    """For each placeholder without a cast: its offset in `text`, the number of its value (from 1), and a database type.
+
+    The database type is None unless the value is an array or a number."""
 
     def with_types(self, types: Mapping[int, str]) -> str:
-        """Return the text with casts. `types` maps the number of a value, counted from 1, to the type of its cast."""
+        """Return the text with casts. `types` maps the number of a value (from 1) to the type of its cast."""
         text = self.text
         for start, number, _ in reversed(self.uncast):
             if number in types:
@@ -52,7 +55,7 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
                 text = f"{text[:start]}CAST(CAST(${number} AS text) AS {types[number]}){text[end:]}"
         return text
 
-    def apart(self) -> "BoundStatement":
+    def with_separate_values(self) -> "BoundStatement":
         """Return a copy in which each placeholder without a cast has its own value, so that the types can differ."""
         values, names, uncast, parts = [*self.values], [*self.names], [], []
         seen: set[int] = set()
@@ -72,7 +75,7 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, text=text, values=tuple(values), names=tuple(names), uncast=tuple(uncast))
 
     def written_offset(self, offset: int) -> int:
-        """Convert an offset in `text` to an offset in the operator's text."""
+        """Convert an offset in `text` to an offset in the configured SQL."""
         sent, written = max((pair for pair in self.starts if pair[0] <= offset), default=(0, 0))
         following = min((start for _, start in self.starts if start > written), default=written + offset)
         return min(written + offset - sent, following)
@@ -101,7 +104,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
                 case "sql":
                     writing.text(self.dialect.escape(piece.text))
                 case "null_test":
-                    writing.value(name, None if value is None else "", InputType.PRESENCE)
+                    writing.value(name, None if value is None else "", InputType.NULL_TEST)
                 case "value":
                     writing.parameter(name, value, self.schemas.get(name))
                 case _:

@@ -35,7 +35,7 @@ class RowCollector:
     """Collects the rows of the last statement that returned a result."""
 
     def __init__(self, *, max_rows: int, max_bytes: int, decimals: Decimals = "string") -> None:
-        """Create an empty collector. `max_bytes` limits the size of the JSON."""
+        """Create an empty collector for at most `max_rows` rows and `max_bytes` bytes of JSON."""
         self._max_rows: Final = max_rows
         self._max_bytes: Final = max_bytes
         self._decimals: Final = decimals
@@ -129,7 +129,7 @@ def parsed(value: Json) -> Json:
 
 
 def _json_value(value: Json, decimals: Decimals = "string") -> Json:
-    """Convert a value from a driver to JSON: times in ISO 8601, bytes in base64, other types as text."""
+    """Convert a value from a driver to JSON. Times become ISO 8601, bytes base64, and unknown types text."""
     # Compare exact types: a datetime is also a date, and a boolean an integer.
     kind = type(value)
     if kind in _JSON_TYPES or (kind is float and math.isfinite(value)):

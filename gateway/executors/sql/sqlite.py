@@ -15,7 +15,7 @@ from sqlalchemy import URL
 from gateway.errors import ExecutionError
 from gateway.executors.sql.connections import PooledEngine
 from gateway.executors.sql.dialects import SQLITE, StatementError, first_word
-from gateway.executors.sql.pools import DatabaseProfile, DatabaseUnavailableError, Engine, Session, place_of
+from gateway.executors.sql.pools import DatabaseProfile, DatabaseUnavailableError, Engine, Session, offset_of_error
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
 
@@ -106,7 +106,7 @@ class SqliteSession:
             cursor = await self._connection.execute(f"{explain}{statement.text}", statement.values)
             await cursor.close()
         except sqlite3.Error as error:
-            raise StatementError(str(error), place_of(str(error), statement.text)) from error
+            raise StatementError(str(error), offset_of_error(str(error), statement.text)) from error
 
     def failure_of(self, error: Exception) -> ExecutionError | None:
         match error:

@@ -117,7 +117,7 @@ class Processes:
 
     @property
     def tracked_by(self) -> str:
-        """How processes of calls are found: by an environment variable (`marker`), or only by process `group`."""
+        """The method of finding the processes of a call: by an environment variable (`marker`) or by process `group`."""
         return "marker" if self._can_adopt else "group"
 
     async def run(

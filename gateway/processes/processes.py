@@ -117,7 +117,7 @@ class Processes:
 
     @property
     def tracked_by(self) -> str:
-        """The method of finding the processes of a call: by an environment variable (`marker`) or by process `group`."""
+        """The method of finding the processes of a call: an environment variable (`marker`) or the process `group`."""
         return "marker" if self._can_adopt else "group"
 
     async def run(

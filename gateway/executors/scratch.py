@@ -36,7 +36,7 @@ _SHOWN: Final = rf"/(?:{_PREFIX}\w{{8}}/\w{{8}}|{_UNLOCKED}\w{{8}}(?:/\w{{8}})?)
 
 
 class Scratch:
-    """Creates a directory for each call. Inside `async with`, the directories have a common parent with a lock."""
+    """Creates a directory for each call. Inside `async with`, the directories are in a common, locked directory."""
 
     def __init__(self) -> None:
         self._is_open = False

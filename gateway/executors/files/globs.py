@@ -50,7 +50,7 @@ def compile_globs(root: str, patterns: Iterable[str]) -> "Globs":
 
 
 def compile_patterns(patterns: Iterable[str]) -> "GlobPatterns":
-    """Compile patterns, which must not contain empty, `.` or `..` segments."""
+    """Compile patterns. The patterns must not contain empty, `.` or `..` segments."""
     # Since Python 3.9, patterns from `fnmatch.translate` match without exponential backtracking.
     return GlobPatterns(
         tuple(
@@ -86,7 +86,7 @@ class GlobPatterns(msgspec.Struct, frozen=True, dict=True):
     alternatives: tuple[tuple[_Segment, ...], ...]
 
     def matches(self, path: str) -> bool:
-        """Return whether a pattern matches the path, which must not contain empty, `.` or `..` segments."""
+        """Return whether any pattern matches the path. The path must not contain empty, `.` or `..` segments."""
         if len(path) > 4096:  # PATH_MAX of Linux
             return False
         state = self.start

@@ -59,7 +59,7 @@ class OutputTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Variables for `output.template`, in addition to `result` and the inputs."""
     has_media_type: bool = False
     is_bytes: bool = False
-    """Whether output without a text or JSON media type is binary, even if the bytes are valid UTF-8."""
+    """Whether bytes are binary unless their media type is text or JSON. Otherwise, valid UTF-8 is also text."""
     keeps_documents: bool = False
     """Whether embedded resources keep their control characters."""
     is_table: bool = False

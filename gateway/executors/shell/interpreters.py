@@ -67,7 +67,7 @@ def _interpreters(words: Sequence[Word]) -> Iterator[tuple[str, Interpreter, int
 
 
 def _index_after(phrase: Sequence[str], words: Sequence[Word], start: int) -> int | None:
-    """Return the index after the last word of `phrase`, whose words need not be adjacent, or None."""
+    """Find the words of `phrase` in this order. Return the index after the last word, or None if a word is missing."""
     for expected in phrase:
         found = next((at for at in range(start, len(words)) if words[at].shape == expected), None)
         if found is None:
@@ -158,7 +158,7 @@ def _takes_next(option: str, starter: CommandWrapper) -> bool:
 
 
 def _matching(name: str, listed: Sequence[str], *, exact: Sequence[str]) -> frozenset[str]:
-    """Return the listed long options that `name` can abbreviate."""
+    """Return the options in `listed` that `name` can abbreviate. A name in `exact` is not an abbreviation."""
     if name in listed:
         return frozenset({name})
     if name in exact:

@@ -37,7 +37,7 @@ from gateway.platform_facilities import IS_LINUX
 
 _PRIVATE: Final = "/tmp"  # noqa: S108 - the sandbox's own
 _PRIVATE_NAMES: Final = ("TMPDIR", "HOME")
-"""Variables that contain the private directory, unless the configuration sets them."""
+"""Environment variables with the value `_PRIVATE`, unless the configuration sets them."""
 
 _PROGRAM: Final = "bwrap"
 _SYSTEM: Final = (

@@ -22,15 +22,15 @@ _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", r
 def end_leftovers() -> int:
     """Kill the processes of killed daemons and return their number."""
     own = os.environ.get(MARKER)  # set if a call of another daemon has started this daemon
-    return sum(_end(pid) for pid in all_pids() if _is_left_over(pid, own=own))
+    return sum(_end(pid, own=own) for pid in all_pids())
 
 
-def _end(pid: int) -> bool:
+def _end(pid: int, *, own: str | None) -> bool:
     with suppress(OSError):
+        # Open the descriptor before the check, so that a later process with the same id is never killed.
         descriptor = os.pidfd_open(pid)
         try:
-            # Check again, because the process id could have been reused before the descriptor was opened.
-            if _is_left_over(pid, own=os.environ.get(MARKER)):
+            if _is_left_over(pid, own=own):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 return True
         finally:

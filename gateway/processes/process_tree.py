@@ -206,9 +206,8 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
     try:
         status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:
-        # For example, a plugin has called os.wait().
-        return STATUS_LOST
-    if status is None:
+        status = None
+    if status is None:  # for example, a plugin has called os.wait()
         return STATUS_LOST
     return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
 

@@ -203,7 +203,8 @@ class Processes:
         tree.signal(number)
         tree.signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
         signalled: set[int] = set()
-        for pause in chain(_PAUSES, repeat(0.1)):
+        pauses = chain(_PAUSES, repeat(0.1))
+        while True:
             members = self._members(tree)
             if self._has_ended(tree, members):
                 return True
@@ -216,8 +217,7 @@ class Processes:
                     signalled.add(pid)
             if number is signal.SIGKILL:
                 tree.signal(number)  # also reaches newly forked processes
-            await asyncio.sleep(pause)
-        raise AssertionError("repeat never ends")
+            await asyncio.sleep(next(pauses))
 
     def _has_ended(self, tree: ProcessTree, members: set[int]) -> bool:
         return tree.exit_code is not None and not members and (self._can_adopt or not tree.has_group)

@@ -48,10 +48,10 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pairs_of(
-    fields: Sequence[Field], arguments: JsonObject, *, written: set[str] | None = None, of_cookie: bool = False
+    fields: Sequence[Field], arguments: JsonObject, *, written: set[str], of_cookie: bool = False
 ) -> Iterator[Pair]:
     """Yield the encoded names and values of query fields or cookies. `written` contains names that are already set."""
-    used_names = {name.lower() for name in (*(written or ()), *(field.name for field in fields))}
+    used_names = {name.lower() for name in (*written, *(field.name for field in fields))}
     for field in fields:
         value = field.value(arguments)
         if value is ABSENT:

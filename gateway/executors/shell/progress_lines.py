@@ -33,15 +33,12 @@ class ProgressLines:
         self._sent_at: deque[float] = deque(maxlen=PER_SECOND)
         self._changed = asyncio.Event()
         self._is_over = False
-        self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self._send(), name="progress lines")
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        if self._task is None:
-            return
         self._take(self._rest)
         self._is_over = True
         self._changed.set()

@@ -102,8 +102,6 @@ def _statements(text: str, dialect: Dialect, report: Report) -> list[list[Token]
 
 def _check_start(tokens: Sequence[Token], report: Report, *, must_read: bool) -> None:
     words = words_of(tokens)
-    if not words:
-        return
     first, second = words[0], words[1].text.upper() if len(words) > 1 else ""
     keyword = first.text.upper() if first.kind == "word" else ""
     reason = _REFUSED.get(keyword)

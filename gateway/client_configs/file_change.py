@@ -75,8 +75,7 @@ def change_of(client: Client, name: str, entry: Definition, questions: list[Defi
 
 def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json]:
     """Return the file's `inputs` with `questions` appended. Leave out existing inputs with the same id."""
-    document = client.notation.parse(text)
-    found = document.get("inputs", []) if isinstance(document, dict) else []
+    found = client.notation.parse(text).get("inputs", [])
     if not isinstance(found, list):
         raise NotEditableError("`inputs` is not a list")
     ids = [question["id"] for question in questions]
@@ -85,8 +84,6 @@ def _inputs(client: Client, text: str, questions: list[Definition]) -> list[Json
 
 def _check(client: Client, before: str, after: str, addition: dict[str, Json], *, has_questions: bool) -> None:
     expected, found = client.notation.parse(before), client.notation.parse(after)
-    if not isinstance(expected, dict) or not isinstance(found, dict):
-        raise NotEditableError("it is not an object")
     section = next(iter(addition))
     expected[section] = {**(expected.get(section) or {}), **addition[section]}
     if has_questions:

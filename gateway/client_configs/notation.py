@@ -125,8 +125,6 @@ def _parse_toml(text: str) -> Json:
 
 
 def _put_toml(text: str, path: Sequence[str], value: Json) -> str:
-    if not isinstance(value, dict):
-        raise NotEditableError("only a table can be added")
     table = "\n".join(_tables(tuple(path), value))
     starts = [match.start() for match in _HEADER.finditer(text)]
     own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]
@@ -194,24 +192,22 @@ def _put_yaml(text: str, path: Sequence[str], value: Json) -> str:
     # Raise an error if the text is not valid YAML.
     _parse_yaml(text)
     node = yaml.compose(text, Loader=yaml.SafeLoader)
-    for depth, key in enumerate(path):
+    while True:
+        key, *below = path
         if node is None:
-            return _with_end_of_line(text) + _render_yaml(nested(path[depth:], value))
+            return _with_end_of_line(text) + _render_yaml(nested(path, value))
         if not isinstance(node, yaml.MappingNode) or node.flow_style:
             raise NotEditableError("it contains a mapping in flow style (`{…}`)")
         pair = next((pair for pair in node.value if pair[0].value == key), None)
         if pair is None:
             end = _end_of(text, node.value[-1][1])
-            block = _block(nested(path[depth:], value), node.value[0][0].start_mark.column)
+            block = _block(nested(path, value), node.value[0][0].start_mark.column)
             return _with_end_of_line(text[:end]) + block + text[end:]
-        is_last = depth == len(path) - 1
-        if is_last or (isinstance(pair[1], yaml.ScalarNode) and not pair[1].value):  # no value below the key
-            start, column = pair[0].start_mark.index, pair[0].start_mark.column
-            block = _block({key: value if is_last else nested(path[depth + 1 :], value)}, column)
+        if not below or (isinstance(pair[1], yaml.ScalarNode) and not pair[1].value):  # no value below the key
+            block = _block(nested(path, value), pair[0].start_mark.column)
             # The first line is already indented.
-            return text[:start] + block.lstrip(" ") + text[_end_of(text, pair[1]) :]
-        node = pair[1]
-    raise NotEditableError("it contains a value where the server belongs")
+            return text[: pair[0].start_mark.index] + block.lstrip(" ") + text[_end_of(text, pair[1]) :]
+        node, path = pair[1], below
 
 
 def _block(entry: Mapping[str, Json], column: int) -> str:

@@ -62,8 +62,7 @@ class CallRates:
         found.add(RateInterval(calls=1, errors=int(is_error), durations={bucket: 1}))
         calls, errors = self._newest.get(now, (0, 0))
         self._newest[now] = calls + 1, errors + is_error
-        if len(self._newest) > SECONDS + 1:
-            _forget(self._newest, before=now - SECONDS)
+        _forget(self._newest, before=now - SECONDS)
 
     def last_seconds(self) -> dict[str, Json]:
         since = int(self._clock()) - SECONDS

@@ -462,6 +462,21 @@ def test_client_file_is_created_and_changed(run: Run, home: Path, tmp_path: Path
     assert list(parsed(client, file.with_name(file.name + ".bak").read_text())[section]) == ["one"]
 
 
+def test_inputs_are_added_to_those_of_the_file(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / ".vscode/mcp.json"
+    file.parent.mkdir()
+    file.write_text('{"inputs": [{"type": "promptString", "id": "THEIRS"}]}')
+    words = ("vscode", "--url", "https://127.0.0.1:9/mcp", "--key-from", "OURS", "--write", "--yes")
+    for name in ("one", "two"):
+        assert run("client-config", *words, "--name", name).code == 0
+    written = json.loads(file.read_text())
+    assert [each["id"] for each in written["inputs"]] == ["THEIRS", "OURS"]
+    assert list(written["servers"]) == ["one", "two"]
+    file.write_text('{"inputs": {}}')
+    assert "`inputs` is not a list" in run("client-config", *words).hints
+    assert file.read_text() == '{"inputs": {}}'
+
+
 def test_file_is_not_changed_without_confirmation(run: Run, home: Path) -> None:
     refused = run("client-config", "cursor", "--write")
     assert refused.code == 2

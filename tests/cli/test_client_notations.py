@@ -71,6 +71,11 @@ def test_yaml_keeps_comments() -> None:
     assert after == before.replace("# why\n", "# why\n    ops:\n      cmd: o\n")
 
 
+def test_yaml_entry_is_added_after_a_block_of_text() -> None:
+    before = "s:\n  a:\n    text: |\n      one\n      two\n"
+    assert YAML.put(before, ("s", "ops"), {"cmd": "o"}) == before + "  ops:\n    cmd: o\n"
+
+
 @pytest.mark.parametrize("value", ["s:\n", "s: ~\n", "s: null\nt: 1\n", "# only a comment\n", ""])
 def test_yaml_with_an_empty_section_is_filled(value: str) -> None:
     try:

@@ -323,6 +323,10 @@ def test_raw_option_prints_the_result(run: Run) -> None:
     assert result["isError"] is True
 
 
+def test_missing_name_is_an_error(run: Run) -> None:
+    assert run("call", "config.yaml").hints.startswith("TOOL: is missing")
+
+
 def test_resource_is_read(run: Run) -> None:
     assert run("read", "about://this").out == "About this.\n"
     assert run("read", "config.yaml", "item://7").out == "Item 7\n"
@@ -331,6 +335,9 @@ def test_resource_is_read(run: Run) -> None:
 
 def test_prompt_is_printed(run: Run) -> None:
     assert run("prompt", "ask", "what=this").out == "user:\nWhat is this? Be kind.\nassistant:\nLet me think.\n"
+    raw = json.loads(run("prompt", "ask", "what=this", "--raw").out)
+    assert [message["role"] for message in raw["messages"]] == ["user", "assistant"]
+    assert run("prompt", "ask", "what=this", "-o", "-").out == "What is this? Be kind.\nLet me think."
 
 
 def test_init_writes_a_valid_file_with_working_commands(run: Run, tmp_path: Path) -> None:

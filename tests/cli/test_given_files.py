@@ -43,6 +43,7 @@ def _files(run: Run, tmp_path: Path) -> None:
         (["photos=@{folder}/large", "photos=@{folder}/missing"], "cannot be read: No such file or directory"),
         (["photo=@{folder}"], "cannot be read: Is a directory"),
         (["photo=@"], "cannot be read: "),
+        (["--json", '{{"photo": "@a\\u0000"}}'], "cannot be read: embedded null byte"),
         (["photo=@/dev/zero"], "photo=@/dev/zero: cannot be read: it is larger than 256 MiB"),
     ],
 )

@@ -50,6 +50,23 @@ def test_init_writes_a_tool_per_table(run: Run, database: Path, tmp_path: Path) 
     assert str(tmp_path) not in (tmp_path / "new/config.yaml").read_text()
 
 
+def test_chosen_operations_are_imported_with_a_prefix(run: Run, tmp_path: Path) -> None:
+    operation = {"responses": {"200": {"description": "Fine."}}}
+    paths = {"/a": {"get": {**operation, "tags": ["read"]}, "post": operation}, "/b": {"get": operation}}
+    head = {"openapi": "3.1.0", "info": {"title": "Shop", "version": "1"}, "servers": [{"url": "https://a.example"}]}
+    (tmp_path / "shop.json").write_text(json.dumps({**head, "paths": paths}))
+    words = ("import", "openapi", "shop.json", "--include", "tag:read", "--include", "POST /a", "--prefix", "my_")
+    made = run(*words)
+    assert made.code == 0, made.hints
+    (tmp_path / "config.yaml").write_text(made.out)
+    tools = json.loads(run("list", "tools", "--json").out)["tools"]
+    assert [tool["name"] for tool in tools] == ["my_get_a", "my_post_a"]
+    (tmp_path / "shop.json").write_text("{}")
+    refused = run(*words)
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.hints.startswith("shop.json: ")
+
+
 def test_names_in_a_database_are_not_interpolated(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "key.txt").write_text("hunter2")
     monkeypatch.setenv("SHOP_KEY", "hunter2")

@@ -150,6 +150,12 @@ def test_unlistable_server_is_rejected(run: Run, text: str, words: tuple[str, ..
     assert not Path("server.json").exists()
 
 
+def test_values_that_the_official_registry_rejects_are_reported(run: Run) -> None:
+    Path("config.yaml").write_text(PUBLIC.replace("https://", "http://"))
+    hints = run("publish-info", "config.yaml").hints
+    assert "is not encrypted, but the official registry requires https" in hints
+
+
 def test_document_can_be_printed(run: Run) -> None:
     Path("config.yaml").write_text(PUBLIC)
     finished = run("publish-info", "config.yaml", "-o", "-")

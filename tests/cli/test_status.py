@@ -181,6 +181,21 @@ def test_problems_come_first_and_exit_code_is_one(
             "! all 3 concurrent calls are in use (limits.concurrency)",
         ),
         ({"audit": {"trouble": None, "dropped": 2}}, "! 2 records of the audit log dropped"),
+        ({"lock": {"trouble": "it is not JSON"}}, "! the lock cannot be used: it is not JSON"),
+        ({"store": {"problem": "no space"}}, "! state is kept only in memory: no space"),
+        ({"tasks_problem": "no space"}, "! tasks cannot be created: no space"),
+        (
+            {"auth": {"signing_keys_error": "no route"}},
+            "! the signing keys of access tokens cannot be fetched: no route",
+        ),
+        (
+            {"upstreams": {"a": {"state": "backing_off", "sessions": 0, "reason": "refused", "next_try_seconds": 3}}},
+            "! the upstream a is backing_off: refused; next attempt in 3 s",
+        ),
+        (
+            {"upstreams": {"a": {"state": "degraded", "sessions": 1, "missing": {"tools": "timeout"}}}},
+            "! the upstream a does not list its tools: timeout",
+        ),
         ({"warnings": ["c.yaml:1:1: doubtful"]}, "! warning: c.yaml:1:1: doubtful"),
     ],
 )

@@ -185,6 +185,8 @@ async def test_definition_is_shown_per_revision_and_as_yaml(folder: Path) -> Non
         assert (lines[0], lines[-1][:10]) == ("greet:                # greets", "  tests: [")
         assert shown["examples"][0]["with"] == {"name": "Ann"}
         assert shown["limits"]["timeoutMs"] > 0
+        absent = await daemon.get("/catalog/tool", {"name": "absent"})
+        assert (absent["definitions"], absent["limits"], absent["entry"]["offered"]) == ({}, {}, False)
         by_uri = await daemon.get("/catalog/template", {"name": "note:///{id}"})
         assert by_uri["entry"]["name"] == "notes"
         for path in ("/catalog/tool", "/catalog/tool?name=none", "/catalog/nothing?name=greet"):
@@ -206,6 +208,8 @@ async def test_validation_and_explanation_run_nothing(folder: Path) -> None:
         wrong = await post(daemon, "/validate", {"tool": "greet", "arguments": {"name": "A", "more": 1}})
         assert [each["path"] for each in wrong["problems"]] == ["/name", "/more"]
         assert (await post(daemon, "/validate", {"tool": "greet", "arguments": {"name": "Ann"}})) == {"problems": []}
+        listed = await post(daemon, "/validate", {"tool": "greet", "arguments": []})
+        assert listed == {"problems": [{"path": "", "message": "must be an object"}]}
         await post(daemon, "/validate", {"tool": "none", "arguments": {}}, status=404)
         params = {"name": "greet", "arguments": {"name": "Ann"}}
         explained = await post(daemon, "/explain", {"method": "tools/call", "params": params})

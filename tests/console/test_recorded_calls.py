@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from gateway.config.models.interpolated_text import MASK
 from gateway.config.secrets.redactor import Redactor
 from gateway.console.call_rates import INTERVALS, SECONDS, CallRates, intervals_of
 from gateway.console.call_record import MAX_BODY, shown_body
@@ -191,6 +192,13 @@ def test_cut_body_shows_no_part_of_a_secret_in_json_within_json() -> None:
         shown = shown_body(whole[:cut].encode(), Redactor([secret]), is_cut=True)
         assert isinstance(shown, str)
         assert "u00e9" not in shown
+
+
+def test_body_that_is_nested_too_deeply_is_masked_text() -> None:
+    body = b"[" * 2000 + b'"hunter2-and-more"' + b"]" * 2000
+    assert shown_body(body, Redactor(["hunter2-and-more"]), is_cut=False) == body.decode().replace(
+        "hunter2-and-more", MASK
+    )
 
 
 def test_ended_record_does_not_keep_the_catalog() -> None:

@@ -1,10 +1,11 @@
 """Tests for the background writer."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gateway.telemetry.background_writer import BackgroundWriter
+from gateway.telemetry.background_writer import BackgroundWriter, write_all
 
 
 class Memory:
@@ -116,3 +117,17 @@ def test_lines_before_start_and_after_end_are_ignored() -> None:
     assert not writer.put(b"late")
     assert not BackgroundWriter(sink.write, name="test", max_bytes=9, on_drop=lambda _: b"").put(b"early")
     assert sink.lines == []
+
+
+def test_everything_is_written_to_a_full_non_blocking_pipe() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    data = b"x" * 2**20
+    received: list[bytes] = []
+    with os.fdopen(reading, "rb") as file:
+        reader = threading.Thread(target=lambda: received.append(file.read()))
+        reader.start()
+        assert write_all(writing, data)
+        os.close(writing)
+        reader.join(60)
+    assert received == [data]

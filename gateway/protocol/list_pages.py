@@ -63,10 +63,7 @@ class ListPages:
     def page(self, name: str, *, catalog: Catalog, revision: str, cursor: Json) -> bytes:
         """Return the encoded result of a list method. Raise RpcError (-32602) if the cursor is invalid or stale."""
         offset = 0 if cursor is None else self._offset(name, catalog, cursor)
-        # A call that started before a reload uses an old catalog, whose pages must not be cached.
-        if catalog.generation < self._generation:
-            return self._encode(name, catalog, revision, offset)
-        if catalog.generation > self._generation:
+        if catalog.generation != self._generation:
             self._generation, self._pages = catalog.generation, {}
         key = (name, revision, offset, catalog.view, catalog.scoped_to)
         if (page := self._pages.get(key)) is None:

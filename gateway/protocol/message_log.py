@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 
 from gateway import exact_json
@@ -78,10 +79,8 @@ def _loggable(message: Message | InvalidMessageError, catalog: Catalog) -> Json:
         case Request():
             params = described_params(message.method, message.params, catalog)
             return {"id": message.id, "method": message.method, "params": params}
-        case Notification():
-            return {"method": message.method, "params": message.params}
-        case Response():
-            return {"id": message.id, "result": message.result, "error": message.error}
+        case Notification() | Response():
+            return msgspec.structs.asdict(message)
         case Batch():
             return [_loggable(entry, catalog) for entry in message.entries]
         case InvalidMessageError():

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.access.identity import Identity
 from gateway.errors import StoreUnavailableError
-from gateway.protocol.dispatcher import Dispatcher
+from gateway.protocol.dispatcher import Dispatcher, Received
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
 from gateway.state.mailbox import Mailbox
@@ -27,7 +27,7 @@ from gateway.transports.http.body import read_body
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event
-from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Request, size_of
 
 SSE_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"
@@ -82,9 +82,6 @@ class HttpSse:
         self._replica: Final = replica
         if replica is not None:
             replica.mailbox.on(_KIND, self._receive)
-
-    def __len__(self) -> int:
-        return len(self._clients)
 
     @property
     def open_sessions(self) -> Iterator[Session]:
@@ -161,7 +158,7 @@ class HttpSse:
             return request.refuse(refusal, message)
         return web.Response(status=202, text="Accepted", headers=request.response_headers)
 
-    async def _take(self, message: Message, client: _Client, session_id: str, caller: Caller) -> HttpError | None:
+    async def _take(self, message: Received, client: _Client, session_id: str, caller: Caller) -> HttpError | None:
         if (refusal := self._refusal_of(message, client, session_id)) is None:
             await client.channel.handle(message, caller)
         return refusal
@@ -204,8 +201,6 @@ class HttpSse:
         if client is None:
             return _UNKNOWN
         message = self._dispatcher.decode(forwarded.message)
-        if isinstance(message, InvalidMessageError):
-            return HttpError(status=400, message=message.message)
         own = replace(client.caller, identity=caller.identity, address=caller.address)
         return await self._take(message, client, forwarded.session_id, own)
 
@@ -215,7 +210,7 @@ class HttpSse:
             return None
         return client if client.caller.identity.subject_key == caller.identity.subject_key else None
 
-    def _refusal_of(self, message: Message, client: _Client, session_id: str) -> HttpError | None:
+    def _refusal_of(self, message: Received, client: _Client, session_id: str) -> HttpError | None:
         if session_id not in self._clients:
             return _UNKNOWN  # The session ended while the body was read.
         if isinstance(message, Request | Batch) and client.channel.in_flight + size_of(message) > MAX_IN_FLIGHT:

@@ -58,3 +58,9 @@ async def test_other_requests_get_json(tmp_path: Path, method: str, path: str, a
         async with daemon.http.request(method, base + path, headers={"Accept": accept}) as response:
             assert response.status == 404
             assert "the MCP endpoint is /mcp" in (await response.json())["error"]
+
+
+async def test_page_counts_the_tools_beyond_fifty(tmp_path: Path) -> None:
+    tools = "".join(f"  tool{number}: {{description: One of many., content: x}}\n" for number in range(52))
+    async with watched(tmp_path, f"tools:\n{tools}") as daemon:
+        assert "<li>and 2 more" in await page(daemon)

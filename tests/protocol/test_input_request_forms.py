@@ -31,6 +31,7 @@ NAME: Final = {"type": "object", "properties": {"name": {"type": "string"}}, "re
 FORM: Final = elicitation("Who?", NAME)
 URL: Final = url_elicitation("Log in", "https://example.com/login")
 TEXT: Final = sampling("Hello", {"maxTokens": 10})
+BLOCKS: Final = sampling([{"role": "user", "content": [{"type": "text", "text": "Hello"}]}], {"maxTokens": 10})
 TOOLS: Final = sampling("Hello", {"maxTokens": 10, "tools": []})
 NEIGHBOURS: Final = sampling("Hello", {"maxTokens": 10, "includeContext": "thisServer"})
 
@@ -187,6 +188,8 @@ def test_max_tokens_is_limited() -> None:
         (sampling("Hello", {"maxTokens": True}), "needs `maxTokens`"),
         (elicitation("m", {"type": "object", "properties": {"when": {"default": date(2026, 1, 2)}}}), "nor a choice"),
         (sampling("Hello", {"maxTokens": 1, "metadata": {"x": object()}}), "cannot be encoded as JSON"),
+        (sampling("Hello", {"maxTokens": 1, "temperature": float("nan")}), "cannot be encoded as JSON"),
+        (sampling([{"role": "user", "content": [{"type": 1}]}], {"maxTokens": 1}), "needs `messages`"),
     ],
 )
 def test_invalid_request_error_names_the_problem(question: InputRequest, schema_problem: str) -> None:
@@ -195,7 +198,7 @@ def test_invalid_request_error_names_the_problem(question: InputRequest, schema_
     assert schema_problem in str(error.value)
 
 
-@pytest.mark.parametrize("question", [FORM, URL, TEXT, TOOLS, roots(), form(EVERY_FIELD)])
+@pytest.mark.parametrize("question", [FORM, URL, TEXT, BLOCKS, TOOLS, roots(), form(EVERY_FIELD)])
 def test_valid_request_is_unchanged(question: InputRequest) -> None:
     assert checked("key", question) == question
 

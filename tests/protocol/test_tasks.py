@@ -147,6 +147,14 @@ async def test_request_inside_a_task_ends_its_run_until_the_response(served: Loc
     await update(peer, task, second=answer("after the end"))
 
 
+async def test_task_fails_if_a_reload_removes_its_tool(served: LocalGateway, peer: ModernPeer) -> None:
+    task = await start(peer, "asks")
+    await until(peer, task, "input_required")
+    await served.edit("  asks:", "  asks_later:")
+    await update(peer, task, first=answer("a"))
+    assert (await until(peer, task, "failed"))["error"]["message"] == "The tool no longer exists"
+
+
 @requirement("tasks/partial")
 async def test_open_requests_can_be_answered_separately(peer: ModernPeer) -> None:
     task = await start(peer, "asks_both")

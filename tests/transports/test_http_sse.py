@@ -205,6 +205,16 @@ async def test_other_methods_and_unknown_sessions_are_rejected(
     assert (await served.send(legacy_request("ping"), method=method, path=path)).status == status
 
 
+async def test_ended_session_closes_its_stream(served: RunningServer) -> None:
+    async with connected(served) as client:
+        await client.initialize()
+        ((_, session),) = served.server.open_sessions()
+        assert await served.server.end_session(session)
+        with pytest.raises(EOFError):
+            await client.event()
+        assert not await served.server.end_session(session)
+
+
 async def test_draining_finishes_calls_and_closes_streams(served: RunningServer) -> None:
     async with connected(served) as client:
         await client.initialize()

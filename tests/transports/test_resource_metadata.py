@@ -67,6 +67,19 @@ async def test_metadata_names_the_resource_and_its_authorization_server(
     }
 
 
+async def test_metadata_lists_dpop_if_every_issuer_requires_it() -> None:
+    async with served(dpop="required") as (http_server, _):
+        document = (await http_server.send(None, method="GET", path=WELL_KNOWN)).json
+        assert document["dpop_bound_access_tokens_required"] is True
+        assert "ES256" in document["dpop_signing_alg_values_supported"]
+
+
+async def test_server_without_oauth_has_no_metadata() -> None:
+    async with http_server() as it:
+        answer = await it.send(None, method="GET", path=WELL_KNOWN)
+        assert (answer.status, answer.json) == (404, {"error": "not found; this server does not accept access tokens"})
+
+
 @requirement("authorization/metadata")
 async def test_metadata_is_served_at_all_well_known_paths() -> None:
     async with served(public_url=PUBLIC) as (http_server, issuer):

@@ -188,3 +188,13 @@ async def test_session_of_a_removed_caller_is_unknown_to_every_process(restart: 
         first.server.revalidate(lambda _: None)
     async with process(restart, auth=auth) as second:
         assert (await second.send(legacy_request("ping"), {**in_session(session), **alice})).status == 404
+
+
+async def test_restored_session_counts_towards_the_limit(restart: Restart) -> None:
+    async with process(restart) as first:
+        session = await first.initialize()
+    async with http_server(persistence=restart(), session_limit=1) as second:
+        new = await second.initialize()
+        assert (await second.send(legacy_request("ping"), in_session(session))).status == 503
+        await second.send(None, in_session(new), method="DELETE")
+        assert (await second.send(legacy_request("ping"), in_session(session))).status == 200

@@ -373,12 +373,14 @@ async def _form(request: HttpRequest) -> Mapping[str, str]:
     is_program = origin is None and "Sec-Fetch-Site" not in raw.headers
     if not is_program and (origin is None or origin_of(origin) not in own_origins(request)):
         raise PageError(403, "The form is not from a page of this server.")
-    if raw.content_type != "application/x-www-form-urlencoded" or (raw.content_length or 0) > _MAX_FORM:
-        raise PageError(415, "Expected a form.")
+    body = b""
     try:
         async with asyncio.timeout(_FORM_SECONDS):
-            body = await raw.content.read(_MAX_FORM + 1)
+            while len(body) <= _MAX_FORM and (chunk := await raw.content.readany()):
+                body += chunk
     except TimeoutError:
         raise PageError(408, "The form did not arrive in time.") from None
-    fields = parse_qs(body[:_MAX_FORM].decode(errors="replace"))
+    if raw.content_type != "application/x-www-form-urlencoded" or len(body) > _MAX_FORM:
+        raise PageError(415, "Expected a form.")
+    fields = parse_qs(body.decode(errors="replace"))
     return {name: values[0] for name, values in fields.items()}

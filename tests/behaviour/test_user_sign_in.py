@@ -369,6 +369,21 @@ async def test_sign_out_revokes_tokens_of_this_person_only(tmp_path: Path, idp: 
         assert await served.text(BOB) == "bob"
 
 
+@pytest.mark.parametrize(("field", "status"), [("x=1", 200), (f"x={'1' * 100_000}", 415)])
+async def test_form_is_read_to_its_end(tmp_path: Path, idp: Provider, field: str, status: int) -> None:
+    async def form() -> AsyncIterator[bytes]:
+        yield f"{field}&token=".encode()
+        await asyncio.sleep(0.05)
+        yield ANN.encode()
+
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    async with (
+        serving(tmp_path, file_for(idp)) as served,
+        served.http.post(f"{served.base}/-/connections", data=form(), headers=headers) as response,
+    ):
+        assert (response.status, "not signed in" in await response.text()) == (status, status == 200)
+
+
 async def test_removed_entry_revokes_its_tokens(tmp_path: Path, idp: Provider) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(json.dumps(file_for(idp)))

@@ -75,10 +75,12 @@ class EncryptedStore:
         return bool(await self._database.run(SqliteStatement(query, (encrypted, expires, name, found))))
 
     async def claim(self, name: str, *, expires: float) -> bool:
-        """Create an empty entry. Return False if the name already has an entry."""
+        """Create an entry without a value. Return False if the name already has an entry."""
         if self._shared is not None:
-            words = ("SET", self._prefix + name, b"", "NX", "PXAT", int(expires * 1000))
-            return await self._shared.command(*words) is not None
+            mark = os.urandom(_NONCE_BYTES)  # identifies a retried command
+            # NX with GET returns the existing value: https://redis.io/docs/latest/commands/set (since Redis 7.0).
+            words = ("SET", self._prefix + name, mark, "NX", "GET", "PXAT", int(expires * 1000))
+            return await self._shared.command(*words) in {None, mark}
         await self._database.run(SqliteStatement("DELETE FROM encrypted WHERE expires <= ?", (self._clock(),)))
         query = "INSERT OR IGNORE INTO encrypted VALUES (?, x'', ?) RETURNING name"
         return bool(await self._database.run(SqliteStatement(query, (name, expires))))
@@ -121,7 +123,7 @@ class EncryptedStore:
         return rows[0][0] if rows else None
 
     def _opened(self, name: str, encrypted: bytes | None) -> bytes | None:
-        if not encrypted:  # `claim` writes empty entries.
+        if encrypted is None:
             return None
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - of the extra
 

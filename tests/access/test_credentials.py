@@ -45,7 +45,3 @@ def test_malformed_credential_is_invalid_request(authorization: list[str], api_k
     auth_error = read_credential(authorization=authorization, api_key=api_key)
     assert isinstance(auth_error, AuthError)
     assert (auth_error.status, auth_error.error) == (400, "invalid_request")
-
-
-def test_repr_of_a_credential_hides_its_secret() -> None:
-    assert "s3cret" not in repr(Credential("s3cret", is_bearer=True))

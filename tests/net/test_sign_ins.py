@@ -13,17 +13,20 @@ import pytest
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.access.identity import Subject
+from gateway.access.identity import Credential, Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection
 from gateway.config.secrets.redactor import Redactor
 from gateway.events import Events
 from gateway.executors.shared_services import running_services
-from gateway.net.authorization import Authorization, compile_connection
+from gateway.net.authorization import Authorization, FixedAuthorization, compile_connection
 from gateway.net.authorization_code import ServiceEntry, Tokens, digest_of, offline_parameters
+from gateway.net.outbound_tokens import AccessToken
 from gateway.net.request import Request
 from gateway.net.server_metadata import ServerMetadata
 from gateway.net.sign_ins import SignInRequiredError, SignIns, record_name
+from gateway.net.token_client import OAuthClient
+from gateway.signin.browser import BrowserSignIn
 from gateway.state.database import StateDatabase
 from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
 from gateway.state.keys import SigningKeys
@@ -258,3 +261,24 @@ async def test_idle_users_are_signed_out_unless_they_call(
 def test_refresh_tokens_are_requested(issuer: str, scopes: list[str], parameters: dict[str, str]) -> None:
     server = ServerMetadata(token_url=f"{issuer}/token", issuer=issuer)
     assert offline_parameters(server, scopes) == parameters
+
+
+_SERVER: Final = ServerMetadata(token_url="https://id.example.com/token")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Credential("s3cret", is_bearer=True),
+        FixedAuthorization(summary="bearer", value="s3cret"),
+        AccessToken("s3cret", "s3cret"),
+        OAuthClient(client_id="a", secret="s3cret", private_key="s3cret"),
+        Tokens(entry="a", scopes=[], server=_SERVER, client=None, access_token="s3cret", refresh_token="s3cret"),
+        BrowserSignIn(
+            issuer="a", nonce="s3cret", verifier="s3cret", browser="", redirect_uri="", back="", server=_SERVER
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_repr_contains_no_secret(value: object) -> None:
+    assert "s3cret" not in repr(value)

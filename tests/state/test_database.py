@@ -101,6 +101,8 @@ async def test_failed_work_is_rolled_back_alone(where: str, file: Path) -> None:
             note(database, "before"), database.run(twice), note(database, "after"), return_exceptions=True
         )
         assert [type(each) for each in done] == [type(None), sqlite3.IntegrityError, type(None)]
+        with pytest.raises(sqlite3.IntegrityError):
+            await database.run(twice)
         assert await names(database) == {"before", "after"}
         assert database.is_durable == (where == "file")
 

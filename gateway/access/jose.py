@@ -132,8 +132,6 @@ def read_proof(proof: str) -> tuple[JsonObject, str]:
     import jwt  # noqa: PLC0415 - of the extra
 
     try:
-        if len(proof) > MAX_TOKEN_LENGTH:
-            raise TokenError("The DPoP proof is too long")
         header = jwt.get_unverified_header(proof)
         algorithm, jwk = header.get("alg"), header.get("jwk")
         if header.get("typ") != "dpop+jwt" or algorithm not in ALGORITHMS or "crit" in header:

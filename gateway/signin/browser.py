@@ -20,10 +20,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.access.auth_error import AuthError, invalid_token
+from gateway.access.auth_error import AuthError
 from gateway.access.authenticator import Authenticator
 from gateway.access.identity import Identity
-from gateway.access.jose import FOREIGN_ISSUER
 from gateway.config.models.auth import OAuth
 from gateway.errors import ExecutionError
 from gateway.net.authorization_code import PAGES, authorization_url, check_response, digest_of
@@ -121,7 +120,8 @@ class BrowserSignIns:
         is_first = await store.claim(f"used:{name}", expires=time.time() + LINK_SECONDS)
         await store.delete(name)
         entry = next((each for each in self.entries if each.issuer[0] == pending.issuer), None)
-        if not is_first or entry is None or entry.browser is None:
+        tokens = self._authenticator.tokens_of(pending.issuer)
+        if not is_first or entry is None or entry.browser is None or tokens is None:
             raise ExecutionError("this sign-in was completed before, or the configuration has changed")
         check_response(response, pending.server)
         form = {
@@ -138,9 +138,6 @@ class BrowserSignIns:
                 await self._endpoint.post(pending.server, form, client, secrets=[each for each in sent if each])
             )
         scope = answer.get("scope")
-        tokens = self._authenticator.tokens_of(pending.issuer)
-        if tokens is None:
-            return invalid_token(FOREIGN_ISSUER), pending.back
         identity = await tokens.identify_user(
             str(answer.get("id_token", "")),
             client_id=client_id,

@@ -137,7 +137,7 @@ class WorkerProcess:
         self._is_activated: Final = is_activated
         self._keys: Final = keys
         self._process: asyncio.subprocess.Process
-        self._control: socket.socket | None = None
+        self._control: socket.socket
         self._ready_at: float | None = None
         self._has_started: Final = asyncio.Event()
         """Set once the worker is ready or has failed to start."""
@@ -189,7 +189,6 @@ class WorkerProcess:
 
     async def becomes_ready(self) -> bool:
         """Wait until the worker is ready. Return False if the worker ends first or is killed after a timeout."""
-        assert self._control is not None  # noqa: S101 - it was started
         received = b""
         try:
             async with asyncio.timeout(_START_SECONDS):
@@ -208,7 +207,6 @@ class WorkerProcess:
 
     async def falls_silent(self, seconds: float) -> bool:
         """Return True after `seconds` without a heartbeat from the worker, or False when the worker has ended."""
-        assert self._control is not None  # noqa: S101 - as above
         await self._has_started.wait()
         loop, is_suspect = asyncio.get_running_loop(), False
         while not self.has_ended.is_set():
@@ -230,8 +228,7 @@ class WorkerProcess:
         self.has_ended.set()
         self._has_started.set()
         socket_path(self._directory, self.number).unlink(missing_ok=True)
-        if self._control is not None:
-            self._control.close()
+        self._control.close()
         return code
 
     def send(self, number: signal.Signals) -> None:

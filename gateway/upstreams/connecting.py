@@ -58,7 +58,7 @@ class ConnectionAttempt:
         """
         failure: UpstreamError | None = None
         try:
-            async with asyncio.timeout(seconds) as limit:
+            async with asyncio.timeout(seconds):
                 for dialect in _dialects(self.spec, era, known):
                     transport, tried_era = dialect
                     is_probe = tried_era is Era.MODERN and era is None and dialect != known
@@ -77,8 +77,6 @@ class ConnectionAttempt:
                         if opened is not None:
                             return opened
         except TimeoutError:
-            if not limit.expired():
-                raise
             if failure is None or known is None:
                 failure = self._with_output(NoAnswerError(f"no handshake within {seconds:g} s"))
         finally:

@@ -35,6 +35,7 @@ from gateway.config.reading.source_map import SourceDefinition
 from gateway.executors.content import ABSOLUTE
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.keywords import header_parameters
+from gateway.upstreams.client.relayed_call import EVERYTHING, allowed
 from gateway.upstreams.relay import (
     Relay,
     ResourceRelay,
@@ -52,7 +53,6 @@ MAX_NAME: Final = 64
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
 """Makes a call a task only if the server sends an input request during the call."""
 _SHARED_KEYS: Final = ("timeout", "concurrency", "queue", "rate_limit")
-_QUESTIONS: Final = ("sampling", "elicitation", "roots")
 _UI: Final = "ui"
 _URI: Final = "resourceUri"
 # SEP-1865: deprecated, but still sent by some servers.
@@ -330,7 +330,7 @@ def _is_task(wire: JsonObject) -> bool:
 
 
 def _asks_inside_calls(config: Upstream, lists: ServerLists) -> bool:
-    return lists.era == Era.LEGACY and config.session != "shared" and any(getattr(config, key) for key in _QUESTIONS)
+    return lists.era == Era.LEGACY and config.session != "shared" and bool(allowed(config, EVERYTHING))
 
 
 def _source_definition(

@@ -42,7 +42,7 @@ class RelayedCall:
         self._upstream: Final = upstream
         self._declined: Final[list[str]] = []
         self._asked = 0
-        self._permit: ConcurrencyPermit | None = None
+        self._permit: ConcurrencyPermit
         self._open_questions = 0
         self._waiting = 0
         self._last: asyncio.Task[None] | None = None
@@ -87,27 +87,24 @@ class RelayedCall:
         While the client is asked, the call does not count against the concurrency limit. Raise RpcError if the client
         refuses.
         """
-        permit = self._permit
-        if permit is None:
-            return await self._ask(method, params)
         # Suspend the permit, so that a few open input requests do not block other calls to the server.
         self._open_questions += 1
-        permit.suspend()
+        self._permit.suspend()
         try:
             answer = await self._ask(method, params)
         except BaseException:
             self._open_questions -= 1
             if not self._open_questions:
                 # Unlike resume(), this does not wait, so a failed or cancelled call can end.
-                permit.force_resume()
+                self._permit.force_resume()
             raise
         self._open_questions -= 1
         if not self._open_questions:
-            await permit.resume()
+            await self._permit.resume()
         return answer
 
     async def _ask(self, method: str, params: JsonObject) -> JsonObject:
-        if self._invocation is None or QUESTIONS[method] not in self.capabilities:
+        if self._invocation is None:
             return self.decline(method)
         self._asked += 1
         key = f"{self._upstream}.{self._asked}"

@@ -110,17 +110,17 @@ class Session:
         Raise UpstreamError if the server refuses. The other handshake can then be tried on the same connection.
         """
         try:
-            await self._negotiate(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
-        except RpcError as error:
-            # The error may list the supported revisions.
-            data, known = _mapping(error.data), MODERN if era is Era.MODERN else LEGACY
-            supported = [version for version in known if version in _list(data.get("supported"))]
-            if not supported:
-                raise _refused(error) from error
             try:
+                await self._negotiate(era, LATEST_MODERN if era is Era.MODERN else LATEST_LEGACY)
+            except RpcError as error:
+                # The error may list the supported revisions.
+                data, known = _mapping(error.data), MODERN if era is Era.MODERN else LEGACY
+                supported = [version for version in known if version in _list(data.get("supported"))]
+                if not supported:
+                    raise
                 await self._negotiate(era, supported[-1])
-            except RpcError as again:
-                raise _refused(again) from again
+        except RpcError as error:
+            raise NotMcpError(f"refuses the handshake: {error.message} ({error.code})") from error
         if self._watching is None:
             self._watch()
 
@@ -379,10 +379,6 @@ def _result_of(response: Response) -> JsonObject:
     if not isinstance(response.result, dict):
         raise BadAnswerError("returned a result that is not an object")
     return response.result
-
-
-def _refused(error: RpcError) -> NotMcpError:
-    return NotMcpError(f"refuses the handshake: {error.message} ({error.code})")
 
 
 def _list(value: Json) -> list[Json]:

@@ -28,7 +28,7 @@ class SseLink:
     def __init__(self, channel: HttpChannel) -> None:
         self._channel: Final = channel
         self._pending: Final = Pending()
-        self._reading: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None]
         self._target: asyncio.Future[URL]
         self._inbox: Inbox
         self.closed: asyncio.Future[str]
@@ -64,9 +64,8 @@ class SseLink:
         pass
 
     async def close(self) -> None:
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.gather(self._reading, return_exceptions=True)
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
 
     async def _read(self) -> None:
         try:

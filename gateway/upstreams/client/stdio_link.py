@@ -85,7 +85,7 @@ class StdioLink:
         self._has_spoken = False
         self.non_mcp_output = ""
         self._stderr: Final = BoundedBuffer(_STDERR_BYTES)
-        self._running: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None]
         self._inbox: Inbox
         self.closed: asyncio.Future[str]
 
@@ -120,8 +120,6 @@ class StdioLink:
         pass
 
     async def close(self) -> None:
-        if self._running is None:
-            return
         # 2025-06-18 basic/lifecycle, "Shutdown": close the input first, then kill a server that does not exit.
         self._input.close()
         await asyncio.wait([self._running], timeout=CLOSE_SECONDS)
@@ -245,8 +243,7 @@ class StdioLink:
     def _end(self, reason: str) -> None:
         # Set first, because the cancelled task would set another reason.
         self._lost(reason)
-        if self._running is not None:
-            self._running.cancel()
+        self._running.cancel()
 
     def _lost(self, reason: str) -> None:
         self._cancel_join()

@@ -11,6 +11,7 @@ import pytest
 from gateway.errors import ExecutionError
 from gateway.executors.cache import MAX_BYTES, CachingExecutor, ResponseCache
 from gateway.executors.invocation import Blocks, Explanation, Failure, Invocation, Outcome, RawOutput, Value
+from gateway.language.files.file_argument import FileArgument
 from tests.executors.recording import make_invocation
 
 MINUTE = timedelta(minutes=1)
@@ -32,7 +33,7 @@ class Answering:
     calls: list[Invocation] = field(default_factory=list)
 
     def explain(self, invocation: Invocation) -> Explanation:
-        raise NotImplementedError
+        return Explanation(does="answers", facts={"arguments": len(invocation.arguments)})
 
     async def execute(self, invocation: Invocation) -> Outcome:
         self.calls.append(invocation)
@@ -69,6 +70,18 @@ async def test_cache_distinguishes_arguments_callers_rights_and_definitions() ->
     await caching(executor, cache).execute(make_invocation({"a": 1}, rights=frozenset({"ops"})))
     await caching(executor, cache, prefix="tools.y").execute(make_invocation({"a": 1}))
     assert len(executor.calls) == 5
+
+
+async def test_key_contains_the_contents_of_files() -> None:
+    executor, cache = Answering([Value(value=1)]), ResponseCache(MAX_BYTES)
+    for data in (b"a", b"a", b"b"):
+        await caching(executor, cache).execute(make_invocation({"file": FileArgument(data)}))
+    assert len(executor.calls) == 2
+
+
+async def test_explanation_contains_the_lifetime() -> None:
+    explanation = caching(Answering([]), ResponseCache(MAX_BYTES)).explain(make_invocation({"a": 1}))
+    assert explanation.facts == {"arguments": 1, "cache_seconds": 60}
 
 
 @pytest.mark.parametrize("failed", [Failure(text="no"), Blocks(content=(), is_error=True), ExecutionError("no")])

@@ -202,6 +202,13 @@ async def test_removed_root_has_no_files(root: Path, threads: DaemonThreadPool) 
         await read(files, "docs:///a.md")
 
 
+async def test_variable_must_contain_a_matching_path(root: Path, threads: DaemonThreadPool) -> None:
+    (root.parent / "secret").write_text("s")
+    template = ServedFile(files=served(root, threads), variable="path")
+    with pytest.raises(ResourceNotFoundError):
+        await template.execute(make_invocation({"path": "../secret"}))
+
+
 async def test_file_over_the_limit_is_an_error(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_bytes(b"x" * 1001)
     with pytest.raises(ExecutionError, match="larger than 1,000 bytes"):
@@ -246,6 +253,7 @@ async def test_single_file_can_be_a_link_to_any_file(tmp_path: Path, threads: Da
     reader = FileReader(threads=threads, max_size=10)
     file = SingleFile(path=str(tmp_path / "link.json"), uri="x:///y", reader=reader)
     assert await file.execute(make_invocation()) == RawOutput(data=b"{}", media_type="application/json")
+    assert file.explain(make_invocation()).facts == {"path": str(tmp_path / "link.json"), "max_size": 10}
 
 
 async def test_missing_single_file_is_not_found(tmp_path: Path, threads: DaemonThreadPool) -> None:

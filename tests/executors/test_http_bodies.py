@@ -133,6 +133,9 @@ async def test_file_of_the_configuration_is_limited_and_must_exist(
     (tmp_path / "big").unlink()
     with pytest.raises(ExecutionError, match=r"cannot read .*: No such file"):
         await sent(executor)
+    (tmp_path / "big").mkdir()
+    with pytest.raises(ExecutionError, match="not a regular file"):
+        await sent(executor)
 
 
 HOSTILE: Final = [
@@ -253,9 +256,10 @@ async def test_explanation_shows_parts_without_bytes(services: Services, server:
         ({"url": "https://a.example/{f}"}, "`f` is a file, which is not allowed in a URI"),
         ({"multipart": {"f": {"file": "{{ f }}", "type": "png"}}}, "expected a media type"),
         ({"multipart": {}, "headers": {"content-type": "x/y"}}, "is set by `multipart`"),
+        ({"body": {"file": "/none/gone"}}, "the file `/none/gone` does not exist"),
     ],
 )
-async def test_file_input_in_a_wrong_place_is_a_load_error(
+async def test_file_that_cannot_be_sent_is_reported_at_load(
     services: Services, config: JsonObject, message: str
 ) -> None:
     inputs = Inputs(schemas={"f": {"type": "file"}, "v": {"type": "string"}}, has_files=True)

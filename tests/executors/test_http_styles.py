@@ -134,6 +134,12 @@ async def test_style_of_another_location_is_an_error(place: str, style: str, mes
     assert [each for each in messages_of(scope) if message in each]
 
 
+async def test_cookie_name_must_be_a_token() -> None:
+    config, scope = Http.model_validate({"url": "https://a.example", "cookies": {"a b": "x"}}), make_scope({})
+    compile_request(config, None, scope=scope, connection_scope=scope)
+    assert messages_of(scope) == ["cookies.a b: `a b` is not a valid cookie name"]
+
+
 @pytest.mark.parametrize(
     ("kind", "written"), [("json", {"a": "{{ v }}"}), ("form", {"a": "{{ v }}"}), ("body", "{{ v }}")]
 )

@@ -11,7 +11,7 @@ from gateway.catalog.compile.backends import BACKENDS
 from gateway.config.models.definition_keys import Output
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.secrets.secret_encodings import longest_form_of
-from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, ToolResult, Value
+from gateway.executors.invocation import Blocks, Failure, Outcome, RawOutput, Relayed, ToolResult, Value
 from gateway.executors.output.compiler import compile_output
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OutputCounters
@@ -389,6 +389,26 @@ async def test_media_without_room_are_linked_or_an_error() -> None:
     assert base64.b64decode(kept["blob"]) == PNG * 20
 
 
+async def test_outcome_must_have_the_declared_kind_of_content() -> None:
+    blocks = Blocks(content=({"type": "text", "text": "x"},))
+    assert "returned content blocks" in error_of(await shape(blocks, backend="python", schema={"type": "object"}))
+    image = await shape(Value(value={"a": 1}), backend="python", format="image", mime_type="image/png")
+    assert error_of(image) == "The tool declares image content, but its function returned no bytes"
+
+
+async def test_output_settings_also_apply_to_upstream_results() -> None:
+    result = Relayed(content=({"type": "text", "text": '{"a": [1, 2]}'},))
+    assert (await shape(result, backend="upstream", select="a")).structured == [1, 2]
+    assert text_of(await shape(result, backend="upstream")) == '{"a": [1, 2]}'
+
+
+async def test_structured_upstream_result_over_the_limit_is_an_error() -> None:
+    result = Relayed(content=(), structured={"a": "x" * 100})
+    shaped = await shape(result, backend="upstream", max_size=50, overflow="resource")
+    assert (shaped.is_error, shaped.structured) == (True, ABSENT)
+    assert [block["type"] for block in shaped.content] == ["text", "resource_link"]
+
+
 MISTAKES: list[tuple[str, dict[str, Json], str]] = [
     ("http", {"select": "foo["}, "select: not a JMESPath: "),
     ("http", {"select": ""}, "select: not a JMESPath: "),
@@ -403,6 +423,7 @@ MISTAKES: list[tuple[str, dict[str, Json], str]] = [
     ("sql", {"format": "csv"}, "format: has no effect, because database rows are not csv"),
     ("content", {"format": "json", "max_size": 5}, "format: has no effect"),
     ("http", {"format": "audio", "mime_type": "image/png"}, "mime_type: expected audio/…, to match `format`"),
+    ("http", {"mismatch": "accept"}, "mismatch: requires `schema`"),
 ]
 
 

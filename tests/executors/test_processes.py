@@ -20,9 +20,9 @@ from msgspec.structs import replace
 
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.processes.pipes import BoundedBuffer
+from gateway.processes.pipes import BoundedBuffer, InputBuffer
 from gateway.processes.process_table import MARKER, ORPHAN, Descendants, child_pids, own_identity
-from gateway.processes.process_tree import Command
+from gateway.processes.process_tree import STATUS_LOST, Command
 from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
 from tests.programs import linux_only
@@ -137,6 +137,57 @@ def test_child_gets_input_and_returns_output_and_exit_code(run: Run[int]) -> Non
 
     assert run(work()) == 3
     assert (out.data, err.data) == (b"in", b"no\n")
+
+
+def test_command_does_not_show_its_environment_or_input() -> None:
+    what = replace(command("cat", stdin=b"s3cr3t"), environment={"TOKEN": "s3cr3t"})
+    assert repr(what) == "Command('cat')"
+
+
+def test_command_is_not_started_after_its_deadline(run: Run[None], tmp_path: Path) -> None:
+    ended: list[int] = []
+
+    async def work() -> None:
+        async with Processes() as processes:
+            what = command("touch", str(tmp_path / "begun"))
+            with pytest.raises(DeadlineExceededError, match="'touch', not started yet"):
+                await call(processes, what, seconds=0, afterwards=lambda: ended.append(1))
+
+    run(work())
+    assert (ended, list(tmp_path.iterdir())) == ([1], [])
+
+
+@linux_only
+def test_child_that_other_code_has_reaped_has_no_exit_code(run: Run[int]) -> None:
+    async def work() -> int:
+        out = BoundedBuffer(100)
+        async with Processes() as processes:
+            running = asyncio.create_task(call(processes, shell("echo $$; exec sleep 60"), out=out))
+            await until(lambda: out.data.endswith(b"\n"))
+            os.kill(int(out.data), signal.SIGKILL)
+            os.waitpid(int(out.data), 0)  # noqa: ASYNC222 - the loop must not see the exit first
+            return await running
+
+    assert run(work()) == STATUS_LOST
+
+
+def test_input_waits_for_a_slow_reader(run: Run[bytes]) -> None:
+    sent, (reading, writing) = os.urandom(200_000), os.pipe()
+    out, pipe = os.fdopen(reading, "rb", buffering=0), os.fdopen(writing, "wb", buffering=0)
+
+    async def work() -> bytes:
+        given = InputBuffer(limit=len(sent))
+        given.attach(pipe)
+        assert given.write(sent[:65_536])  # fills the pipe
+        await asyncio.sleep(0)
+        assert given.write(sent[65_536:])
+        await asyncio.sleep(0)
+        assert not given.write(sent)
+        given.close()
+        return await asyncio.to_thread(out.read)
+
+    with out, pipe:
+        assert run(work()) == sent
 
 
 def test_children_of_another_instance_are_not_orphans(run: Run[int]) -> None:

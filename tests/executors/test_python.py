@@ -387,6 +387,7 @@ async def test_plain_function_uses_its_context_from_a_thread(threads: DaemonThre
     assert context.progressed == [(1, 2, "half")]
     assert context.logged == [("info", {"a": 1}, None)]
     assert context.changed == ["tools", ("enable", "tools", "x")]
+    assert executor(speak, threads).explain(make_invocation()).facts["arguments"] == {}
 
 
 async def test_context_errors_are_raised_in_the_thread(threads: DaemonThreadPool) -> None:
@@ -397,7 +398,15 @@ async def test_context_errors_are_raised_in_the_thread(threads: DaemonThreadPool
             return "raised"
         return "silent"
 
+    def divide(context: SyncContext) -> str:
+        try:
+            context.once("key", lambda: 1 / 0)
+        except ZeroDivisionError:
+            return "raised"
+        return "silent"
+
     assert await outcome(ask, threads) == Value(value="raised")
+    assert await outcome(divide, threads) == Value(value="raised")
 
 
 async def test_function_that_exceeded_its_deadline_ends_at_its_next_context_call(threads: DaemonThreadPool) -> None:

@@ -5,8 +5,9 @@ import sqlite3
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
-from typing import Any, Final
+from decimal import Decimal
+from pathlib import Path, PurePosixPath
+from typing import Any, Final, Literal
 
 import pytest
 from sqlalchemy.dialects import registry
@@ -14,11 +15,70 @@ from sqlalchemy.dialects import registry
 from gateway.app.gateway import Gateway
 from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
-from gateway.errors import ConfigError
+from gateway.errors import ConfigError, ExecutionError
+from gateway.executors.sql.dialects import SQLITE, bound_value, type_of
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile
 from gateway.executors.sql.query import BoundStatement
 from gateway.executors.sql.rows import RowCollector
+from gateway.json_types import Json
 from tests.postgresql import Postgresql
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "expected"),
+    [
+        (Decimal("1.50"), "string", "1.50"),
+        (Decimal("1.50"), "number", 1.5),
+        (Decimal("2.0"), "number", 2),
+        (Decimal("1E+400"), "number", f"1{'0' * 400}"),
+        (Decimal("-Infinity"), "number", "-Infinity"),
+        (float("nan"), "string", "NaN"),
+        (PurePosixPath("a"), "string", "a"),
+    ],
+)
+def test_value_of_a_driver_becomes_json(value: Any, decimals: Literal["string", "number"], expected: Json) -> None:
+    rows = RowCollector(max_rows=1, max_bytes=1000, decimals=decimals)
+    rows.begin(["v"])
+    rows.add([[value]])
+    assert rows.rows == [{"v": expected}]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "expected"),
+    [
+        ({"type": "integer"}, 3.0, 3),
+        ({"type": ["integer", "string"]}, 3.0, 3.0),
+        ({"format": "date"}, "2026-01-02", "2026-01-02"),
+        ({"format": "date-time"}, "2026-01-02t03:04:05+01:00", "2026-01-02 02:04:05"),
+        ({"type": "array"}, [1, "a"], '[1,"a"]'),
+    ],
+)
+def test_value_of_an_input_is_bound_in_the_format_of_the_driver(schema: Json, value: Json, expected: Json) -> None:
+    assert bound_value("v", value, type_of(schema), SQLITE.binding) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "message"),
+    [
+        ({"format": "date"}, "2026-13-01", "`v` cannot be bound: month must be in 1..12"),
+        ({}, "\ud800", "`v` is not valid text: it contains a lone surrogate"),
+        ({}, {"a": "\ud800"}, "`v` cannot be written as JSON: "),
+    ],
+)
+def test_value_that_cannot_be_bound_is_an_error(schema: Json, value: Json, message: str) -> None:
+    with pytest.raises(ExecutionError) as raised:
+        bound_value("v", value, type_of(schema), SQLITE.binding)
+    assert str(raised.value).startswith(message)
+
+
+def test_query_without_a_statement_is_a_load_error(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "databases: {shop: {url: 'sqlite:shop.db'}}\ntools: {none: {sql: {database: shop, query: -- nothing}}}\n"
+    )
+    (tmp_path / "shop.db").touch()
+    with pytest.raises(ConfigError) as raised:
+        check(read_settings({"config": tmp_path / "config.yaml"}))
+    assert [problem.message for problem in raised.value.errors] == ["contains no statement"]
 
 
 async def refused(profile: DatabaseProfile, statements: Sequence[str]) -> str:

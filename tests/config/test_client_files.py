@@ -76,6 +76,7 @@ def test_invalid_json_is_an_error_at_its_position(tmp_path: Path, text: str, pla
         '{"mcpServers": {"a": {%s, "disabled": "no"}, "b": {%s, "disabled": 1}}}',
         '{"mcpServers": {"a": {%s, "Enabled": "yes"}, "b": {%s, "Enabled": 0}}}',
         '{"disabledMcpServers": ["b"], "mcpServers": {"a": {%s}, "b": {%s}}}',
+        '{"mcp": {"servers": {"a": {%s}}}, "mcpServers": {"b": {%s, "disabled": true}}}',
         '{"mcp": {"a": {"type": "local", "command": ["x"]}, "b": {%s, "enabled": false}, "c": {%s, "disabled": true}}}',
     ],
 )
@@ -175,6 +176,18 @@ def test_invalid_server_is_skipped_with_a_warning(tmp_path: Path, bad: str, prob
     assert list(config.document.upstreams) == ["good"]
     assert str(config.problems[0]).startswith(f"{tmp_path}/.mcp.json:{problem}")
     assert {each.severity.value for each in config.problems} == {"warning"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"servers": {"a": {%s}}, "mcpServers": {"a": {%s}}}', "upstreams.a: `a` is defined twice, first in line 1"),
+        ('{"servers": {"a": {%s}}, "servers": {"b": {%s}}}', "mcp_json: `servers` is written twice, first in line 1"),
+    ],
+)
+def test_duplicate_servers_and_sections_are_reported(tmp_path: Path, text: str, problem: str) -> None:
+    [found] = loaded(tmp_path, text % (RUN, RUN)).problems
+    assert f"{found.path}: {found.message}" == problem
 
 
 def test_misspelt_key_is_reported_with_a_suggestion(tmp_path: Path) -> None:

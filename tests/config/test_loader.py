@@ -239,6 +239,11 @@ def test_link_loops_and_invalid_names_are_reported(tmp_path: Path) -> None:
     ]
 
 
+def test_pattern_skips_links_that_form_a_loop(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert FilePattern(tmp_path, "*/*.yaml").found() == []
+
+
 def test_empty_included_file_is_a_warning(tmp_path: Path) -> None:
     config = loaded(tmp_path, {"config.yaml": "include: [a.yaml]\n", "a.yaml": "# later\n"})
     (warning,) = config.problems

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from gateway.config.diagnostics.render import render
 from gateway.config.loader import load
-from gateway.config.secrets.redactor import Redactor
+from gateway.config.models.document import Database
+from gateway.config.secrets.redactor import ObtainedSecrets, Redactor
 from gateway.config.secrets.secret_encodings import canonical, longest_form_of, mask_words
 from gateway.errors import ConfigError
 from gateway.json_types import Json
@@ -174,7 +175,24 @@ def test_text_near_a_truncation_is_removed() -> None:
         for torn in (SECRET[:size], SECRET[-size:], "x" * size):
             assert redactor.before_gap("a" * 50 + torn) == ("a" * 50 + torn)[:-longest]
             assert redactor.after_gap(torn + "b" * 50) == (torn + "b" * 50)[longest:]
+    assert longest_form_of("x" * 20_000) == 20_000
     assert Redactor().before_gap("nothing to hide") == Redactor().after_gap("nothing to hide") == "nothing to hide"
+
+
+def test_secret_obtained_later_is_masked() -> None:
+    obtained = ObtainedSecrets()
+    redactor = Redactor().with_obtained(obtained)
+    obtained.add(SECRET)
+    assert redactor.finds(f"a {SECRET}")
+    assert redactor.text(f"a {SECRET}") == "a ***"
+
+
+@pytest.mark.parametrize(
+    ("url", "secrets"),
+    [("postgresql://app:p%40ss@db/shop", ["p%40ss", "p@ss"]), ("sqlite:notes.db", []), ("postgresql://[::1/shop", [])],
+)
+def test_password_in_a_database_url_is_a_secret(url: str, secrets: list[str]) -> None:
+    assert [*Database(url=url).secrets()] == secrets
 
 
 def test_short_secrets_are_masked_as_whole_words() -> None:

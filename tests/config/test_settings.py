@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.config.machine_facts import usable_processors
 from gateway.config.models.address import Address
-from gateway.config.settings import read_settings
+from gateway.config.settings import own_secrets, read_settings
 from gateway.errors import ConfigError
 from gateway.json_types import Json
 
@@ -41,6 +42,24 @@ def test_flags_override_variables_and_defaults(monkeypatch: pytest.MonkeyPatch) 
 def test_empty_variable_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_GATEWAY_HTTP", "")
     assert read_settings({}).http is None
+
+
+def test_workers_are_a_number_or_auto() -> None:
+    assert read_settings({"workers": "4"}).worker_count == 4
+    assert read_settings({"workers": "auto"}).worker_count == usable_processors()
+    assert problems({"workers": "many"}) == ["--workers: expected a number from 1 to 512, or auto, not 'many'"]
+
+
+def test_password_of_the_store_is_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "store").write_bytes(b"redis://app:p%40ss@h/0\n")
+    environ = {"MCP_GATEWAY_STORE_FILE": str(tmp_path / "store"), "MCP_GATEWAY_SECRET_KEY_FILE": str(tmp_path / "no")}
+    assert {"p%40ss", "p@ss"} < {*own_secrets(environ)}
+
+
+def test_store_file_must_be_utf8(tmp_path: Path) -> None:
+    (tmp_path / "store").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"MCP_GATEWAY_STORE_FILE: cannot read .*store: 'utf-8' codec"):
+        read_settings({"store_file": tmp_path / "store"}).store_url()
 
 
 def test_bare_number_is_a_duration_in_seconds() -> None:

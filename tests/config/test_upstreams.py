@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.loader import LoadedConfig, load
+from gateway.config.models.definition_keys import Access, narrowed
 
 
 def loaded(directory: Path, text: str, **files: str) -> LoadedConfig:
@@ -33,6 +34,28 @@ def test_transport_names_of_clients_are_accepted(tmp_path: Path, written: str, k
 
     assert not config.problems
     assert config.document.upstreams["a"].kind == kind
+
+
+def test_relative_paths_of_an_http_upstream_are_resolved(tmp_path: Path) -> None:
+    auth = "{client_credentials: {token_url: 'https://x/t', client_id: a, private_key: key.pem}}"
+    config = loaded(
+        tmp_path, f"upstreams: {{a: {{url: 'https://x', tls: {{ca: ca.pem}}, auth: {auth}, forward_headers: [X-A]}}}}"
+    )
+
+    assert not config.problems
+    upstream = config.document.upstreams["a"]
+    assert upstream.forward_headers == ["X-A"]
+    assert upstream.tls is not None
+    assert (upstream.tls.ca, upstream.tls.cert) == (str(tmp_path / "ca.pem"), None)
+    assert upstream.auth is not None
+    assert upstream.auth.client is not None
+    assert upstream.auth.client.private_key == str(tmp_path / "key.pem")
+
+
+def test_override_can_only_narrow_the_access_of_an_upstream() -> None:
+    access, override = Access(scopes=["a", "b"], visible=True), Access(scopes=["b", "c"])
+    assert narrowed(access, override) == Access(scopes=["a", "b", "c"])
+    assert narrowed(access, None) == narrowed(None, access) == access
 
 
 @pytest.mark.parametrize("written", ["{command: [npx, -y], args: [pkg, 1]}", "{command: npx, args: [-y, pkg, 1]}"])

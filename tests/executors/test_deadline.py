@@ -22,6 +22,12 @@ async def test_nearer_of_two_limits_applies_and_is_named() -> None:
         assert now() - began < 10
 
 
+async def test_timeout_of_the_body_itself_is_not_the_deadline() -> None:
+    with pytest.raises(TimeoutError, match="no response"):
+        async with Deadline(now() + 60, 60).limit("it"):
+            raise TimeoutError("no response")
+
+
 async def test_paused_time_does_not_count() -> None:
     deadline = Deadline(now() + SOON, SOON)
     due = deadline.at

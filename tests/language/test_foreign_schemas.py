@@ -13,6 +13,7 @@ BAD = {"pattern": "((("}
     [
         ({"oneOf": [{"type": "string", **BAD}, {"type": "string", "minLength": 1}]}, "x"),
         ({"not": BAD}, "x"),
+        ({"items": BAD}, ["x"]),
         ({"if": BAD, "then": False}, "x"),
         ({"contains": BAD, "maxContains": 1}, ["x", "y"]),
         ({"patternProperties": {"(((": {}}, "unevaluatedProperties": False}, {"x": 1}),

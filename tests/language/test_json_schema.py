@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.config.diagnostics.problems import Problems
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.errors import MAX_MESSAGE
-from gateway.language.schemas.json_schema import MAX_ERRORS, Validator, compile_schema
+from gateway.language.schemas.json_schema import MAX_ERRORS, Validator, compile_schema, validation_errors
 from gateway.language.schemas.keywords import referenced
 from tests.examples import examples
 from tests.executors.recording import OneFile
@@ -81,6 +81,10 @@ def error_messages(schema: JsonObject, instance: Json) -> list[str]:
             {"$schema": "http://json-schema.org/draft-04/schema#"},
             ("$schema: names a dialect that is not supported; did you mean http://json-schema.org/draft-07/schema?"),
         ),
+        (
+            {"$ref": "#/elsewhere", "elsewhere": {"pattern": "("}},
+            '$ref.pattern: the pattern "(" is not a supported ECMA-262 regular expression',
+        ),
         ({"maximum": 2**70}, "cannot be written as JSON: Integer exceeds 64-bit range"),
         ({"description": "x" * 300_000}, "is larger than 256 KiB"),
     ],
@@ -94,6 +98,11 @@ def test_all_errors_of_a_schema_are_reported() -> None:
         len(schema_errors({"properties": {"a": {"pattern": "("}, "b": {"$ref": "#/x"}, "c": {"$ref": "file:///x"}}}))
         == 3
     )
+
+
+def test_no_value_matches_an_invalid_schema() -> None:
+    [error] = validation_errors({"type": "strin"}, "x")
+    assert str(error).startswith("the schema is invalid: must be one of")
 
 
 def test_schema_nested_too_deeply_is_rejected() -> None:

@@ -18,6 +18,8 @@ from gateway.language.uris.matcher import overlap
         ("a://{x}.md", "a://n{y}", True),
         ("a://x{?q}", "a://x{?r}", True),
         ("a://x{/y}", "a://x/{z}", True),
+        ("a://x{y", "a://x/{z}", True),
+        ("a://x{y", "a://y/{z}", False),
         ("a://x/y/z/{a}", "a://x/y/w/{a}", False),
     ],
 )

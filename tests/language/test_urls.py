@@ -37,6 +37,10 @@ def test_base_url_and_url_are_concatenated_with_one_slash(url: str, base_url: st
     assert expand(url, base_url) == whole
 
 
+def test_expression_at_the_start_is_appended_to_the_base_url() -> None:
+    assert expand("{/a}", "https://h/b/", a="x") == expand("{a}", "https://h/b", a="x") == "https://h/b/x"
+
+
 def test_values_are_encoded_in_path_and_query() -> None:
     url = expand("https://h/{a}/{+b}{?c,d*}", a="x/y?z", b="p/q r?", c="&=#", d=["1", "2"])
     assert url == "https://h/x%2Fy%3Fz/p/q%20r%3F?c=%26%3D%23&d=1&d=2"

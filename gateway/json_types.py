@@ -26,9 +26,6 @@ class _Absent:
     def __bool__(self) -> bool:
         return False
 
-    def __repr__(self) -> str:
-        return "ABSENT"
-
 
 ABSENT: Final[Json] = _Absent()
 """A missing value, as opposed to JSON null. In conditions, ABSENT is false."""

@@ -39,11 +39,6 @@ class FileRule(msgspec.Struct, frozen=True, kw_only=True):
     media_types: tuple[str, ...] = ()
     """Accepted media types in lower case. If empty, all types are accepted."""
 
-    @property
-    def summary(self) -> str:
-        size = "" if self.max_size is None else f"at most {size_text(self.max_size)}"
-        return ", ".join(filter(None, [" or ".join(self.media_types), size]))
-
 
 def decoded_file(text: str, rule: FileRule) -> FileArgument:
     """Decode a file from base64 or a `data:` URI.

@@ -129,8 +129,6 @@ def _types_of(value: Json) -> set[str]:
 
 
 def _replaced(instance: Json, path: Sequence[str | int], value: Json) -> Json:
-    if not path:
-        return value
     instance = deepcopy(instance)
     parent = instance
     for step in path[:-1]:

@@ -36,12 +36,8 @@ def _statement(statement: nodes.Node, names: Bindings) -> Run:
     if rule is None:
         tag = _TAGS.get(type(statement), type(statement).__name__.lower())
         names.error(f"`{{% {tag} %}}` is not allowed in a template; use if, for or set")
-        return _do_nothing
+        return _in_sequence(())
     return rule(statement, names)
-
-
-def _do_nothing(_frame: RenderState) -> None:
-    pass
 
 
 def _output(node: nodes.Output, names: Bindings) -> Run:
@@ -160,7 +156,7 @@ def _loop(index: int, length: int) -> Mapping[str, Json]:
 def _assign(node: nodes.Assign, names: Bindings) -> Run:
     if not isinstance(node.target, nodes.Name):
         names.error("`set` takes one name")
-        return _do_nothing
+        return _in_sequence(())
     name, evaluate = node.target.name, compile_expression_node(node.node, names)
     names.bound.add(name)
 

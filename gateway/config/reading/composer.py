@@ -151,9 +151,6 @@ class _Composer(msgspec.Struct):
                 self._give_up(_TOO_DEEP, self._place(error.problem_mark))
             message, mark = _explain(error, self.text, first_line=self.first_line)
             self._give_up(f"YAML syntax: {message}", self._place(mark))
-        # Reader errors have no mark.
-        except yaml.YAMLError as error:
-            self._give_up(f"YAML syntax: {error}", Place(self.source, 1 + self.first_line, 1))
 
     def _document(self) -> Node | None:
         next_event = self.next_event
@@ -190,10 +187,9 @@ class _Composer(msgspec.Struct):
             node: Node = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._sequence(event)
-        elif isinstance(event, yaml.MappingStartEvent):
-            node = self._mapping(event)
         else:
-            self._give_up("YAML syntax: expected a value", self._place(event.start_mark))
+            assert isinstance(event, yaml.MappingStartEvent)  # noqa: S101 - the last kind of node
+            node = self._mapping(event)
         if anchor is not None:
             self.anchors[anchor] = (node, self.values - before)
         return node

@@ -278,13 +278,12 @@ class Resource(Definition):
         if self.backend != "files":
             if self.uri is None:
                 raise PydanticCustomError("nothing_given", "needs `uri`")
-            if self.root is not None:
-                raise misplaced("root", requires="files")
-            if "max_files" in self.model_fields_set:
-                raise misplaced("max_files", requires="files")
         elif self.files is not None and len(self.files) != 1 and self.root is None:
             raise PydanticCustomError("nothing_given", "a list of globs needs `root`")
         return self
+
+    _check_root = requires("root", "files")
+    _check_max_files = requires("max_files", "files")
 
 
 class PromptArgument(Model):

@@ -187,9 +187,10 @@ class _Composer(msgspec.Struct):
             node: Node = self._scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
             node = self._sequence(event)
-        else:
-            assert isinstance(event, yaml.MappingStartEvent)  # noqa: S101 - the last kind of node
+        elif isinstance(event, yaml.MappingStartEvent):
             node = self._mapping(event)
+        else:
+            self._give_up("YAML syntax: expected a value", self._place(event.start_mark))
         if anchor is not None:
             self.anchors[anchor] = (node, self.values - before)
         return node

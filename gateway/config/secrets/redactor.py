@@ -118,7 +118,7 @@ class Redactor:
     def text(self, text: str) -> str:
         if (others := self._others) is not None:
             text = others.text(text)
-        data = encode(text)
+        data = text.encode(errors="surrogatepass")
         if not self._is_own_in(data):
             return text
         for form in self._verbatim.found(data):
@@ -128,7 +128,7 @@ class Redactor:
         return data.decode(errors="surrogatepass")
 
     def finds(self, text: str) -> bool:
-        return self.is_in(encode(text))
+        return self.is_in(text.encode(errors="surrogatepass"))
 
     def is_in(self, data: bytes) -> bool:
         if (others := self._others) is not None and others.is_in(data):

@@ -25,7 +25,7 @@ _OWN_STYLE: Final = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
 """Matches the styles that this program uses. All other escape sequences are removed from the text."""
 _STYLES: Final = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _WITH_WINDOWS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
-"""Environment variables that indicate a graphical browser. A text browser would take over the terminal."""
+"""Environment variables that indicate a graphical browser. A text browser must not be opened in the terminal."""
 
 
 def has_browser() -> bool:

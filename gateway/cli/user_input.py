@@ -1,4 +1,4 @@
-"""Reads the input of the user: positional arguments, files, standard input, and the claims in the file of `--as`."""
+"""Reads user input: positional arguments, files, standard input, and the claims file of `--as`."""
 
 import signal
 import sys

@@ -45,7 +45,7 @@ def current_problems(reloader: Reloader, store: CatalogStore) -> Sequence[Proble
 
 
 def problem_json(problem: Problem) -> dict[str, Json]:
-    """Return the `Problem` object of the API. The caller must mask secrets."""
+    """Return the `Problem` object of the console API. The caller must mask secrets."""
     location = problem.location
     return {
         "message": problem.message,

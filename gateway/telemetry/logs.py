@@ -265,9 +265,9 @@ class _Lines(BackgroundWriter):
 
 
 def json_line(record: Mapping[str, Json], **_options: Json) -> str:
-    """Encode a record as one line of JSON, with non-ASCII characters escaped if any character is not printable.
+    """Encode a record as one line of JSON. If any character is not printable, all non-ASCII characters are escaped.
 
-    Such characters in text from callers could end the line for some readers, or control a terminal.
+    Unprintable characters in text from callers could end the line for some readers, or control a terminal.
     """
     try:
         line = orjson.dumps(record).decode()

@@ -105,7 +105,10 @@ class CallFacts(Protocol):
 
     @property
     def caller_facts(self) -> JsonObject:
-        """The verified identity of the caller, for templates. It contains claims, which must not be logged."""
+        """The verified identity of the caller, for templates.
+
+        The identity contains claims, which must not be logged.
+        """
 
     @property
     def params(self) -> JsonObject:

@@ -23,7 +23,9 @@ tools:
   often: {description: Often., content: [{text: again}], rate_limit: 3/hour}
 """
 TOOL: Final = "tools: {often: {description: Often., content: again}}\n"
+PER_CALLER: Final = "limits.concurrency, per_caller"
 BUSY: Final = """
+limits: {concurrency: {per_caller: 4, in_all: 8}}
 tools:
   waits:
     description: Waits.
@@ -61,6 +63,10 @@ async def until_up(daemon: Watched, name: str) -> Any:
     while (found := await upstream(daemon, name))["state"] != "up":
         await asyncio.sleep(0.05)
     return found
+
+
+async def used(daemon: Watched, limit: str) -> Any:
+    return next(each["used"] for each in (await daemon.get("/limits"))["callers"] if each["name"] == limit)
 
 
 async def test_failed_upstream_shows_the_reason_and_is_reconnected_on_request(tmp_path: Path) -> None:
@@ -136,6 +142,7 @@ async def test_call_shows_its_waiting_times(tmp_path: Path) -> None:
             return event.kind == "status" and event.data["callsWaiting"] == 1
 
         await events.until(is_waiting)
+        assert (await used(daemon, "concurrency of tools/call/waits"), await used(daemon, PER_CALLER)) == (2, 2)
         (tmp_path / "go").touch()
         await asyncio.gather(*calls)
         listed = (await daemon.get("/calls"))["calls"]
@@ -157,9 +164,20 @@ async def test_task_shows_its_progress_and_questions(tmp_path: Path) -> None:
         (tmp_path / "go").touch()
         waiting = await events.until(lambda event: event.kind == "task" and event.data["status"] == "input_required")
         assert waiting.data["taskId"] == task_id
+        assert await used(daemon, "limits.tasks.per_caller") == 1
         task = await daemon.get(f"/tasks/{task_id}")
         assert [each["message"] for each in task["progress"]] == ["one of three"]
         [question] = task["questions"]
         assert (question["method"], question["message"]) == ("elicitation/create", "Are you sure?")
         await daemon.ask("POST", f"/tasks/{task_id}/cancel")
         await events.until(lambda event: event.kind == "task" and event.data["status"] == "cancelled")
+
+
+async def test_open_subscription_is_listed_as_a_stream(tmp_path: Path) -> None:
+    async with watched(tmp_path, f'{TOOL}resources: {{note: {{uri: "note://a", text: A.}}}}\n') as daemon:
+        message = request("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://a"]}})
+        headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
+        async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
+            await response.content.readany()
+            [stream] = (await daemon.get("/sessions"))["streams"]
+        assert (stream["kind"], stream["subscriptions"], stream["revision"]) == ("listen", ["note://a"], MODERN)

@@ -15,6 +15,7 @@ tools:
   page: {python: "order:page"}
   later: {python: "order:order", task: required}
   samples: {python: "order:sampled"}
+  labels: {python: "order:labels"}
 """
 PLUGIN = """\
 from gateway.plugin import Context
@@ -35,6 +36,20 @@ async def order(context: Context) -> str:
 
 async def page(context: Context) -> str:
     return (await context.elicit_url("page", "Sign in", "https://example.com/in")).action
+
+LABELS = {
+    "type": "object",
+    "properties": {
+        "labels": {
+            "type": "array",
+            "items": {"anyOf": [{"const": "a", "title": "Alpha"}, {"const": "b", "title": "b"}]},
+        },
+        "note": {"type": "string"},
+    },
+}
+
+async def labels(context: Context) -> str:
+    return str((await context.elicit("form", "Which?", LABELS)).content)
 
 async def sampled(context: Context) -> str:
     return (await context.sample("poem", "Write a poem", max_tokens=10)).text
@@ -101,6 +116,16 @@ def test_form_can_be_filled_in_on_a_terminal(folder: Path) -> None:
     assert terminal.ended() == 0
     assert "accept {'count': 4, 'colour': 'red', 'gift': True}" in terminal.shown
     assert "(one of red, blue; default: red)" in terminal.shown
+
+
+def test_list_is_filled_in_and_optional_field_is_left_empty(folder: Path) -> None:
+    terminal = Terminal(folder, "call", "labels", environ=TERMINAL)
+    terminal.read_until("(one of a (Alpha), b; optional)\r\nlabels: ")
+    terminal.type("a, b\n")
+    terminal.read_until("note: ")
+    terminal.type("\n")
+    assert terminal.ended() == 0
+    assert "{'labels': ['a', 'b']}" in terminal.shown
 
 
 @pytest.mark.parametrize(("text", "code", "shown"), [("y\n", 0, "deleted"), ("\n", 1, "The user declined")])

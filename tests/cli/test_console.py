@@ -4,14 +4,15 @@ import io
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.cli.console import Console, say
 from gateway.cli.execution import report
-from gateway.cli.results import Piece, pieces_of, show_raw, show_tool_result
-from gateway.errors import ErrorCode, ExecutionError, RpcError
+from gateway.cli.results import Piece, pieces_of, save, show_raw, show_tool_result
+from gateway.errors import ConfigError, ErrorCode, ExecutionError, RpcError
 
 
 class Terminal(io.StringIO):
@@ -104,6 +105,8 @@ def shown(result: dict[str, Any], stream: io.StringIO) -> tuple[str, str]:
 
 def test_structured_content_is_shown_once_and_readably_on_a_terminal() -> None:
     assert shown(RESULT, Terminal())[0] == '{\n  "a": [\n    1\n  ]\n}\n'
+    noted = {**RESULT, "content": [*RESULT["content"], {"type": "text", "text": "A note."}]}
+    assert shown(noted, Terminal())[0].startswith('A note.\n{\n  "a"')
 
 
 def test_structured_content_is_one_line_in_a_pipe() -> None:
@@ -115,6 +118,11 @@ def test_binary_content_is_not_printed() -> None:
     assert out == ""
     assert "image/png, 3 bytes" in hints
     assert "--output" in hints
+
+
+def test_only_one_binary_can_be_saved(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="contains 2 files, but only one can be saved"):
+        save([(b"1", "image/png"), (b"2", "image/png")], tmp_path / "x", hints=Console(io.StringIO()))
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,8 @@ async def test_reload_event_lists_changes_and_clients(tmp_path: Path) -> None:
         assert problem["line"] == CONSOLE.count("\n") + FILE.count("\n") + 1
         assert "broken: {shell: {command: 7}}" in problem["excerpt"]
         assert problem["excerpt"].endswith("^")
+        async with daemon.events(since=wanted.id) as resumed:
+            assert await resumed.first("reload") == refused
 
 
 async def test_unchanged_reload_is_reported(tmp_path: Path) -> None:

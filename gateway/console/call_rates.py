@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.bounded_map import BoundedMap
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.observer import Outcome
@@ -47,22 +48,21 @@ class RateInterval(msgspec.Struct):
 class CallRates:
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock: Final = clock
-        self._intervals: Final[dict[int, RateInterval]] = {}
-        """The counts of each interval, by start time in units of ten seconds, oldest first."""
-        self._newest: Final[dict[int, tuple[int, int]]] = {}
+        self._intervals: Final[BoundedMap[int, RateInterval]] = BoundedMap(INTERVALS, clock=clock)
+        """The counts of each interval, by start time in units of ten seconds."""
+        self._newest: Final[BoundedMap[int, tuple[int, int]]] = BoundedMap(SECONDS)
+        """The number of calls and errors in each second."""
 
     def add(self, seconds: float, *, outcome: Outcome) -> None:
         now = int(self._clock())
         found = self._intervals.get(now // SECONDS)
         if found is None:
-            found = self._intervals[now // SECONDS] = RateInterval()
-            _forget(self._intervals, before=now // SECONDS - INTERVALS)
+            self._intervals.put(now // SECONDS, found := RateInterval(), expires=now + SECONDS * INTERVALS)
         is_error = outcome in _ERRORS
         bucket = int(_PER_OCTAVE * math.log2(max(seconds, _SHORTEST) / _SHORTEST))
         found.add(RateInterval(calls=1, errors=int(is_error), durations={bucket: 1}))
-        calls, errors = self._newest.get(now, (0, 0))
-        self._newest[now] = calls + 1, errors + is_error
-        _forget(self._newest, before=now - SECONDS)
+        calls, errors = self._newest.get(now) or (0, 0)
+        self._newest.put(now, (calls + 1, errors + is_error))
 
     def last_seconds(self) -> dict[str, Json]:
         since = int(self._clock()) - SECONDS
@@ -71,12 +71,12 @@ class CallRates:
 
     def as_json(self) -> JsonObject:
         """Return the intervals in the format that `intervals_of` reads in another worker."""
-        intervals: JsonObject = msgspec.to_builtins(self._intervals, str_keys=True)
+        intervals: JsonObject = msgspec.to_builtins(dict(self._intervals.items()), str_keys=True)
         return intervals
 
     def shown(self, others: Iterable[Mapping[int, RateInterval]] = ()) -> dict[str, Json]:
         total: dict[int, RateInterval] = {}
-        for intervals in (self._intervals, *others):
+        for intervals in (dict(self._intervals.items()), *others):
             for at, each in intervals.items():
                 total.setdefault(at, RateInterval()).add(each)
         last = int(self._clock()) // SECONDS
@@ -96,8 +96,3 @@ _NO_CALLS: Final = RateInterval()
 
 def intervals_of(value: JsonObject) -> dict[int, RateInterval]:
     return msgspec.convert(value, dict[int, RateInterval], str_keys=True)
-
-
-def _forget(counts: dict[int, RateInterval] | dict[int, tuple[int, int]], *, before: int) -> None:
-    for at in [each for each in counts if each <= before]:
-        del counts[at]

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import msgspec
 
+from gateway.bounded_map import BoundedMap
 from gateway.console.call_rates import CallRates
 from gateway.console.call_record import MAX_BODY, CallRecord
 from gateway.console.event_feed import EventFeed
@@ -100,7 +101,8 @@ class RecordedCalls:
         """Ended calls by sequence number, in the order in which the calls ended."""
         self._by_id: Final[dict[str, CallRecord]] = {}
         self._bytes = 0
-        self._sessions: Final[dict[str, tuple[int, str]]] = {}
+        # The map is bounded, because the end of a session is not always reported.
+        self._sessions: Final[BoundedMap[str, tuple[int, str]]] = BoundedMap(_MAX_SESSIONS)
         """The number of calls and the client address of the last call, by session id."""
         self.refusals: Final[deque[CallRecord]] = deque(maxlen=MAX_REFUSALS)
 
@@ -135,7 +137,7 @@ class RecordedCalls:
         )
         self._running[id(call)] = self._by_id[call.id] = record
         if session_id is not None:
-            self._count(session_id, call.caller.address)
+            self._sessions.put(session_id, (self.use_of(session_id)[0] + 1, call.caller.address))
         if self._feed.wants_calls:
             self._feed.call_began(record)
 
@@ -193,10 +195,10 @@ class RecordedCalls:
         return [*self._running.values()]
 
     def use_of(self, session_id: str) -> tuple[int, str]:
-        return self._sessions.get(session_id, (0, ""))
+        return self._sessions.get(session_id) or (0, "")
 
     def session_ended(self, session_id: str) -> None:
-        self._sessions.pop(session_id, None)
+        self._sessions.discard(session_id)
 
     def refused(self) -> list[JsonObject]:
         return [
@@ -219,13 +221,6 @@ class RecordedCalls:
             self._bytes -= oldest.counted
             if self._by_id.get(oldest.facts["id"]) is oldest:
                 del self._by_id[oldest.facts["id"]]
-
-    def _count(self, session_id: str, address: str) -> None:
-        calls, _ = self.use_of(session_id)
-        # Remove the oldest session from a full map, because the end of a session is not always reported.
-        if not calls and len(self._sessions) >= _MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
-        self._sessions[session_id] = calls + 1, address
 
 
 def _asked(params: JsonObject) -> str | None:

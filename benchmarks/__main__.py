@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
-from benchmarks.contenders import BEFORE, OURS, PLAIN, PLAIN_SERVER, SDK, SDK_SERVER, Contender, Gateway, Script
+from benchmarks.contenders import BEFORE, CAREFUL, CAREFUL_SERVER, OURS, SDK, SDK_SERVER, Contender, Gateway, Script
 from benchmarks.durable import durable
 from benchmarks.footprint import Start, held, start_over_http, start_over_stdio
 from benchmarks.many_upstreams import MANY, many_upstreams
@@ -85,7 +85,7 @@ async def measure(options: argparse.Namespace, effort: Effort) -> AsyncIterator[
     with tempfile.TemporaryDirectory(prefix="mcp-gateway-benchmarks-") as directory:
         async with upstream() as url:
             ours = Gateway(Path(directory), url)
-            contenders: list[Contender] = [ours, Script(PLAIN, sys.executable, PLAIN_SERVER, url)]
+            contenders: list[Contender] = [ours, Script(CAREFUL, sys.executable, CAREFUL_SERVER, url)]
             if not options.no_sdk:
                 contenders.append(Script(SDK, options.sdk, SDK_SERVER, url))
             if options.before:
@@ -156,7 +156,7 @@ def _start_row(work: str, starts: Mapping[str, Sequence[Start]]) -> Row:
 
 async def _held(contenders: Sequence[Contender], effort: Effort) -> list[Row]:
     """Measure sessions and streams of the servers that have them."""
-    with_streams = [each for each in contenders if each.name != PLAIN]
+    with_streams = [each for each in contenders if each.name != CAREFUL]
     found = await _interleaved(
         lambda contender: held(contender, sessions=effort.sessions, streams=effort.streams), with_streams, times=1
     )

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 SDK_SERVER: Final = Path(__file__).with_name("official_sdk.py")
-PLAIN_SERVER: Final = Path(__file__).with_name("plain_aiohttp.py")
+CAREFUL_SERVER: Final = Path(__file__).with_name("careful_aiohttp.py")
 OURS: Final = "mcp-gateway"
-PLAIN: Final = "plain aiohttp"
+CAREFUL: Final = "careful aiohttp"
 SDK: Final = "official SDK"
 BEFORE: Final = "mcp-gateway before"
 

@@ -9,7 +9,7 @@ from typing import Final
 from benchmarks.connection import UnexpectedAnswerError
 from benchmarks.contenders import OURS, Gateway, yaml
 from benchmarks.messages import LIST, Era
-from benchmarks.proxies import plain_server
+from benchmarks.proxies import careful_server
 from benchmarks.relays import OWN, ready
 from benchmarks.rounds import first_reply
 from benchmarks.table import Row, at_most, within
@@ -24,7 +24,7 @@ _MEMORY: Final = "memory of 100 upstreams"
 async def many_upstreams(gateway: Gateway, *, rounds: int, seconds: float) -> list[Row]:
     """Return a row for the list compared with own tools, and one for the additional memory."""
     async with AsyncExitStack() as stack:
-        server = partial(plain_server, gateway.upstream, tools=TOOLS_EACH)
+        server = partial(careful_server, gateway.upstream, tools=TOOLS_EACH)
         upstream = await stack.enter_async_context(ready(server, Era.MODERN))
         entry = {"url": f"http://127.0.0.1:{upstream.port}/mcp", "allow_private": ["127.0.0.0/8"]}
         served: dict[str, dict[str, object]] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.contenders import PLAIN_SERVER
+from benchmarks.contenders import CAREFUL_SERVER
 
 FASTMCP: Final = "FastMCP's proxy"
 MCP_PROXY: Final = "mcp-proxy"
@@ -27,9 +27,9 @@ class Others:
     """The path of the program."""
 
 
-def plain_server(service: str, *, port: int | None = None, tools: int = 10) -> list[str]:
+def careful_server(service: str, *, port: int | None = None, tools: int = 10) -> list[str]:
     """Return the command of the relayed server; stdio without a port."""
-    command = [sys.executable, str(PLAIN_SERVER), "--tools", str(tools), "--upstream", service]
+    command = [sys.executable, str(CAREFUL_SERVER), "--tools", str(tools), "--upstream", service]
     return command if port is None else [*command, "--port", str(port)]
 
 

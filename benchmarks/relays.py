@@ -1,7 +1,7 @@
 """Measures relayed calls, compared with own tools and with other proxies in front of the same servers.
 
-The relayed server is `plain_aiohttp.py`. Its CPU time does not count: over HTTP it is a separate process, and on stdio
-a child that has not ended (see `Server.cpu_seconds`).
+The relayed server is `careful_aiohttp.py`. Its CPU time does not count: over HTTP it is a separate process, and on
+stdio a child that has not ended (see `Server.cpu_seconds`).
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from typing import Final
 from benchmarks.contenders import OURS, Gateway, working_tools, yaml
 from benchmarks.messages import Era, call
 from benchmarks.processes import Server, started
-from benchmarks.proxies import FASTMCP, MCP_PROXY, TOOLBOX, Others, fastmcp_proxy, mcp_proxy, plain_server, toolbox
+from benchmarks.proxies import FASTMCP, MCP_PROXY, TOOLBOX, Others, careful_server, fastmcp_proxy, mcp_proxy, toolbox
 from benchmarks.rounds import first_reply
 from benchmarks.table import Aim, Row, cheaper, within
 from benchmarks.throughput import Cell, interleaved, row
@@ -81,7 +81,7 @@ async def relays(gateway: Gateway, others: Others, *, only: str, rounds: int, se
         return []
     service = gateway.upstream
     async with AsyncExitStack() as stack:
-        upstream = await stack.enter_async_context(ready(partial(plain_server, service), Era.MODERN))
+        upstream = await stack.enter_async_context(ready(partial(careful_server, service), Era.MODERN))
         origin = f"http://127.0.0.1:{upstream.port}"
         url = f"{origin}/mcp"
         file = _file(gateway.directory, service=origin, url=url)
@@ -112,7 +112,7 @@ def _file(directory: Path, *, service: str, url: str) -> Path:
         "upstreams": {
             "modern": {**over_http, "era": "modern"},
             "legacy": {**over_http, "era": "legacy"},
-            "child": {"command": plain_server(service), "session": "shared", "era": "legacy"},
+            "child": {"command": careful_server(service), "session": "shared", "era": "legacy"},
         },
     }
     path = directory / "relays.yaml"
@@ -121,7 +121,7 @@ def _file(directory: Path, *, service: str, url: str) -> Path:
 
 
 def _proxies(each: Relaying, others: Others, *, service: str, url: str) -> Iterator[tuple[str, Command]]:
-    child = plain_server(service) if each.is_stdio else []
+    child = careful_server(service) if each.is_stdio else []
     if others.fastmcp is not None:
         is_legacy = each.upstream != "modern"
         target = None if each.is_stdio else url

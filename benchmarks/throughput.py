@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.contenders import PLAIN, SDK, Contender
+from benchmarks.contenders import CAREFUL, SDK, Contender
 from benchmarks.messages import INITIALIZE, INITIALIZED, LIST, Ask, Era, Numbered, call
 from benchmarks.processes import Server, started
 from benchmarks.rounds import Cost, first_reply, http_round, stdio_round
@@ -32,19 +32,19 @@ _SHELL: Final = call("shell_echo", text="Good morning")
 _HTTP: Final = call("http_get", item="morning")
 
 SERIES: Final = (
-    Series(work="content tool, modern", ask=_ECHO, era=Era.MODERN, aims=(within(2.0, PLAIN), cheaper(4, SDK))),
-    Series(work="content tool, session", ask=_ECHO, era=Era.SESSION, aims=(within(2.0, PLAIN), cheaper(4, SDK))),
-    Series(work="content tool, stdio", ask=_ECHO, era=Era.SESSION, aims=(within(2.2, PLAIN),), is_stdio=True),
+    Series(work="content tool, modern", ask=_ECHO, era=Era.MODERN, aims=(within(2.0, CAREFUL), cheaper(4, SDK))),
+    Series(work="content tool, session", ask=_ECHO, era=Era.SESSION, aims=(within(2.0, CAREFUL), cheaper(4, SDK))),
+    Series(work="content tool, stdio", ask=_ECHO, era=Era.SESSION, aims=(within(2.2, CAREFUL),), is_stdio=True),
     Series(work="HTTP tool, modern", ask=_HTTP, era=Era.MODERN, aims=(cheaper(4, SDK),)),
     Series(work="HTTP tool, session", ask=_HTTP, era=Era.SESSION, aims=(cheaper(4, SDK),)),
-    Series(work="shell tool, modern", ask=_SHELL, era=Era.MODERN, aims=(within(1.4, PLAIN),)),
-    Series(work="shell tool, session", ask=_SHELL, era=Era.SESSION, aims=(within(1.4, PLAIN),)),
+    Series(work="shell tool, modern", ask=_SHELL, era=Era.MODERN, aims=(within(1.4, CAREFUL),)),
+    Series(work="shell tool, session", ask=_SHELL, era=Era.SESSION, aims=(within(1.4, CAREFUL),)),
     Series(work="list of 10 tools, modern", ask=LIST, era=Era.MODERN),
     Series(work="list of 10 tools, session", ask=LIST, era=Era.SESSION),
     Series(work="list of 100 tools, modern", ask=LIST, era=Era.MODERN, tools=100),
     Series(work="list of 100 tools, session", ask=LIST, era=Era.SESSION, tools=100),
-    Series(work="list of 1,000 tools, modern", ask=LIST, era=Era.MODERN, aims=(within(1.2, PLAIN),), tools=1000),
-    Series(work="list of 1,000 tools, session", ask=LIST, era=Era.SESSION, aims=(within(1.2, PLAIN),), tools=1000),
+    Series(work="list of 1,000 tools, modern", ask=LIST, era=Era.MODERN, aims=(within(1.2, CAREFUL),), tools=1000),
+    Series(work="list of 1,000 tools, session", ask=LIST, era=Era.SESSION, aims=(within(1.2, CAREFUL),), tools=1000),
 )
 
 

@@ -1,6 +1,6 @@
-"""The same tools as a careful aiohttp application, which parses and validates but is not a product.
+"""The same tools as a careful aiohttp application, which validates, counts and logs calls but is not a product.
 
-It shows what a call can cost with aiohttp's public interface: no configuration, limits, reload, audit or log. Imports
+It shows what a call can cost with aiohttp's public interface: no configuration, limits, reload or audit. It imports
 nothing of the gateway.
 """
 
@@ -10,6 +10,9 @@ import os
 import secrets
 import signal
 import sys
+import time
+from bisect import bisect
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -58,6 +61,33 @@ def tool(name: str, properties: Mapping[str, Any], required: list[str], **runs: 
     return Tool(definition, jsonschema_rs.Draft202012Validator(schema).is_valid, **runs)
 
 
+class CallLog:
+    """Counts calls and their durations, and writes one JSON line per call."""
+
+    BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+    FLUSH_SECONDS: Final = 0.05
+
+    def __init__(self) -> None:
+        self._descriptor: Final = os.open(os.devnull, os.O_WRONLY)
+        self._lines: list[bytes] = []
+        self._calls: Final = Counter[tuple[str, bool]]()
+        self._durations: Final = [0] * (len(self.BOUNDS) + 1)
+
+    def record(self, tool: str, seconds: float, *, is_ok: bool) -> None:
+        self._calls[tool, is_ok] += 1
+        self._durations[bisect(self.BOUNDS, seconds)] += 1
+        if not self._lines:
+            asyncio.get_running_loop().call_later(self.FLUSH_SECONDS, self._flush)
+        line = {"time": time.time(), "level": "info", "event": "call", "tool": tool, "ok": is_ok}
+        self._lines.append(
+            orjson.dumps({**line, "milliseconds": round(seconds * 1000, 2)}, option=orjson.OPT_APPEND_NEWLINE)
+        )
+
+    def _flush(self) -> None:
+        os.write(self._descriptor, b"".join(self._lines))
+        self._lines.clear()
+
+
 class Application:
     """Responds to messages. Sessions are only ids."""
 
@@ -65,6 +95,7 @@ class Application:
         self._upstream = upstream
         self._client: aiohttp.ClientSession
         self._sessions: set[str] = set()
+        self._log: Final = CallLog()
         text, item = {"text": {"type": "string"}}, {"item": {"type": "string"}}
         filler = {"path": {"type": "string"}, "depth": {"type": "integer"}, "quiet": {"type": "boolean"}}
         working = (
@@ -150,11 +181,18 @@ class Application:
         arguments = params.get("arguments") or {}
         if found is None or not found.is_valid(arguments):
             raise ProtocolError(-32602, "Unknown tool or invalid arguments", status=200, request_id=message["id"])
-        if found.run is not None:
-            return found.run(arguments)
-        assert found.run_later is not None
-        async with asyncio.timeout(30):
-            return await found.run_later(arguments)
+        began, is_ok = time.perf_counter(), False
+        try:
+            if found.run is not None:
+                text = found.run(arguments)
+            else:
+                assert found.run_later is not None
+                async with asyncio.timeout(30):
+                    text = await found.run_later(arguments)
+            is_ok = True
+        finally:
+            self._log.record(params["name"], time.perf_counter() - began, is_ok=is_ok)
+        return text
 
 
 def read_message(body: bytes) -> Mapping[str, Any]:

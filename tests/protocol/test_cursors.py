@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import ErrorCode, RpcError
+from gateway.protocol import list_pages
 from gateway.protocol.list_pages import Cursors
 from gateway.state.keys import SigningKeys
+from tests.protocol.peers import LocalGateway
 
 CURSORS = Cursors(SigningKeys([b"key"]))
 
@@ -33,3 +35,11 @@ def test_foreign_or_stale_cursor_is_invalid_params(cursor: object, reason: str) 
     with pytest.raises(RpcError, match=reason) as caught:
         CURSORS.redeem(cursor, "tools", "f")
     assert caught.value.code == ErrorCode.INVALID_PARAMS
+
+
+async def test_full_cache_of_pages_is_emptied(asking: LocalGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_pages, "MAX_PAGES", 1)
+    peer = asking.modern()
+    first, _, again = [(await peer.once(f"{name}/list", {}))["result"] for name in ("tools", "prompts", "tools")]
+    assert first == again
+    assert len(first["tools"]) > 1

@@ -31,6 +31,15 @@ async def test_rate_limit_applies_after_reload_and_keeps_counts(inside: LocalGat
     assert inside.gateway.app.core.pipeline.restart_required == []
 
 
+@ERAS
+async def test_call_that_sends_input_requests_counts_once(inside: LocalGateway, era: str) -> None:
+    limited_tool = '  named: {python: "questions:named", rate_limit: 1/hour}\n'
+    await inside.edit('  named: {python: "questions:named"}\n', limited_tool)
+    peer = await inside.of(era)
+    assert not (await text(peer, "named")).startswith("error")
+    assert "too often" in await text(peer, "named")
+
+
 async def test_calls_and_each_list_are_counted_separately(inside: LocalGateway) -> None:
     await limited(inside, "{rate_limit: 2/hour}")
     peer = await inside.legacy()

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
-from gateway.protocol.outbox import MAX_MESSAGES
+from gateway.protocol.outbox import MAX_MESSAGES, SendQueue
 from tests.protocol.peers import ERAS, SECONDS, LegacyPeer, LocalGateway, ModernPeer, serve_folder
 
 PLUGIN: Final = '''
@@ -163,6 +164,21 @@ async def test_messages_to_a_slow_client_are_bounded_and_counted(served: LocalGa
     peer.may_read.set()
     assert (await calling)["result"]["content"][0]["text"] == "over"
     assert said(peer) == list(range(MAX_MESSAGES))
+
+
+async def test_message_that_cannot_be_sent_does_not_stop_later_messages() -> None:
+    queue, sent = SendQueue(), asyncio.Event()
+
+    async def fail() -> None:
+        raise ExecutionError("all threads were busy")
+
+    async def send() -> None:
+        sent.set()
+
+    failed, _ = queue.put(fail), queue.put(send)
+    await queue.drain()
+    assert isinstance(failed.exception(), ExecutionError)
+    assert sent.is_set()
 
 
 async def test_function_that_awaits_a_slow_client_can_be_cancelled(served: LocalGateway) -> None:

@@ -159,6 +159,7 @@ async def test_task_fails_if_a_reload_removes_its_tool(served: LocalGateway, pee
 async def test_open_requests_can_be_answered_separately(peer: ModernPeer) -> None:
     task = await start(peer, "asks_both")
     assert (await until(peer, task, "input_required"))["inputRequests"].keys() == {"one", "other"}
+    await update(peer, task, never_asked=answer("0"))
     await update(peer, task, one=answer("1"))
     found = await get(peer, task)
     assert (found["status"], found["inputRequests"].keys()) == ("input_required", {"other"})

@@ -156,7 +156,7 @@ class ChangeNotifier:
                 _announce(kind, [session])
 
     def known_fingerprints(self, session: Session, *, before: Mapping[str, str]) -> dict[str, str]:
-        """Return the list fingerprints that the client knows: `before` for lists with a queued change notification."""
+        """Return the list fingerprints that the client knows. While a change is queued, the client knows `before`."""
         catalog = self._store.current
         if session.view is not None and session.view not in catalog.views:
             return dict(before)  # a reload has removed the view, so the session is about to end

@@ -125,7 +125,7 @@ class Call(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
     @property
     def is_modern_http(self) -> bool:
-        """Whether headers must repeat parameters (2026-07-28 over Streamable HTTP, but not through `call_tool`)."""
+        """Whether headers must repeat parameters of the request, as 2026-07-28 requires over Streamable HTTP."""
         return self.session is None and self.caller.binding is Binding.STREAMABLE_HTTP and not self.is_wrapped
 
     @property

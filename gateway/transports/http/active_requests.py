@@ -19,7 +19,7 @@ Admits = Callable[[str | None, Identity], bool]
 
 
 class ActiveRequests:
-    def __init__(self, *, end_subscription: Callable[[Task], bool] = lambda _: False) -> None:
+    def __init__(self, *, end_subscription: Callable[[Task], bool]) -> None:
         """`end_subscription` ends the subscription that an asyncio task serves, or returns False if there is none."""
         self._end_subscription: Final = end_subscription
         self._served: Final[dict[Task, tuple[Identity, str | None]]] = {}

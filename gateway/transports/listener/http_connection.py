@@ -53,7 +53,7 @@ class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     def caller_behind(self, peer: object) -> str:
-        """Return the caller whose connections the quota counts, or an empty string for no limit per caller.
+        """Return the caller for the connection quota. An empty string means no limit per caller.
 
         By default, loopback connections have no limit per caller, because a local proxy can open them for many clients.
         """

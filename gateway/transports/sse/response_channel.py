@@ -314,7 +314,7 @@ async def _write_in_parts(response: web.StreamResponse, data: bytes, *, is_end: 
 
 
 def encode_event(data: bytes, *, kind: str = "message", event_id: bytes | None = None) -> bytes:
-    """Encode a server-sent event. `data` must be one line. Only HTTP+SSE uses another `kind`, `endpoint`."""
+    """Encode a server-sent event. `data` must be one line, and `kind` is the event type."""
     # JSON contains no line breaks, so one `data` line is enough.
     id_field = b"" if event_id is None else b"id: %b\n" % event_id
     return b"%bevent: %b\ndata: %b\n\n" % (id_field, kind.encode(), data)

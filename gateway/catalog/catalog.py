@@ -92,7 +92,6 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     instructions: str | None
     """Instructions from the configuration files. `all_instructions` also contains the instructions of upstreams."""
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Instructions of each upstream, by the name of the upstream."""
     unavailable: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Maps the tool prefix of each unavailable upstream to the name of the upstream."""
     page_size: int
@@ -121,8 +120,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     warnings: tuple[Problem, ...] = ()
     redactor: Redactor
     pins: DefinitionDigests = msgspec.field(default_factory=dict)
-    """Digests of the served definitions. If the locked version of a definition is served, its digest in the lock file.
-    """
+    """Digests of the served definitions. They can be locked versions instead of the versions in the files."""
     lock_differences: tuple[Difference, ...] = ()
     limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
@@ -233,7 +231,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 
 AddSearch = Callable[[Catalog], Catalog]
-"""Adds the search tools to a catalog, and hides most other tools from `tools/list`."""
+"""Adds the two search tools to a catalog, and removes most other tools from `tools/list`."""
 
 
 def _fingerprints(primitives: Iterable[Primitive]) -> dict[str, str]:

@@ -38,7 +38,7 @@ _EFFECTS: Final[Mapping[LockChange, str]] = {
     "changed": "is served in its locked version, or not at all",
     "removed": "is not served",
 }
-"""Effects of an enforced lock on differing definitions. The texts end the sentence of a warning."""
+"""Ends of warnings about definitions that differ from an enforced lock."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

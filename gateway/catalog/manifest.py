@@ -27,7 +27,7 @@ class Audience(msgspec.Struct, frozen=True, kw_only=True):
     names: Mapping[str, list[str]]
     """Keys of the listed definitions, by kind."""
     fingerprints: Mapping[str, str]
-    """Digest of each of these lists, by kind."""
+    """Digest of each list, by kind."""
 
 
 class Contract(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

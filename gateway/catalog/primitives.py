@@ -125,7 +125,6 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
     directories: Mapping[str, tuple[JsonObject, ...]]
     """Maps the URI of each directory to the definitions of its entries."""
     index: int = 0
-    """Index in `skills:`, from 0."""
 
     @property
     def name(self) -> str:

@@ -22,8 +22,7 @@ MAX_VALUES: Final = 1000
 """Maximum number of values in the front matter after YAML aliases are expanded."""
 
 _MAX_CHARACTERS: Final = 64 * 2**10
-"""Maximum length of the expanded front matter. The length is limited because lists of skills contain the front matter.
-"""
+"""Maximum length of the expanded front matter, which every list of skills contains."""
 
 MAX_DESCRIPTION: Final = 1024
 """Maximum length of a description (Agent Skills specification, "description field")."""

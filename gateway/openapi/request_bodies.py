@@ -74,8 +74,7 @@ class BodyFormat(msgspec.Struct, frozen=True, kw_only=True):
     has_files: bool = False
     can_be_open: bool = False
     default_type: str | None = None
-    """The `Content-Type` that the backend sends by default. "" means no default. None means that the backend decides.
-    """
+    """The backend's default `Content-Type`. "" means no default. None means that the backend decides."""
 
 
 def request_body_of(operation: Operation, schemas: Schemas) -> RequestBody | None:

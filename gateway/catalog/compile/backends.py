@@ -227,11 +227,11 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     timeout_bounds: Literal["call", "attempt"] = "call"
     """Whether `timeout` in the backend's mapping limits the whole call or each attempt."""
     sees_caller: bool = True
-    """Whether the backend always knows the caller's identity. If so, results are not shared between callers. Other
-    backends know the caller only through `forward_headers` and templates that use `caller`.
+    """Whether the backend always knows the caller. If so, results are not shared between callers. Other backends know
+    the caller only through `forward_headers` and templates that use `caller`.
     """
     cut: Literal["bytes", "rows"] | None = None
-    """Unit of the size limit at which the backend can stop early, if `output` truncates long results anyway."""
+    """Unit in which the backend can limit a result early, if `output` truncates long results anyway."""
     is_of_operator: bool = False
     """Whether the result is a text or file written by the operator. Control characters in such results are kept."""
 

@@ -76,9 +76,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     keeps_earlier: bool
     """Whether the lock causes a definition of an earlier catalog to be served."""
     owners: Mapping[DocumentPath, DocumentPath]
-    """For names that several entries offer, the entry that serves the name (`LoadedConfig.owners`). The next load keeps
-    it.
-    """
+    """Entries that serve names offered by several entries, by name. The next load keeps these entries."""
     exposures: Mapping[str, Problem]
     """Errors for addresses in `listen` that require authentication, by key."""
     places: DefinitionPlaces = NO_PLACES

@@ -26,7 +26,6 @@ from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
 from gateway.config.reading.source_file import content_key
 from gateway.config.secrets.redactor import Redactor
-from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
@@ -47,8 +46,7 @@ Fetch = Callable[[str, str], Awaitable[tuple[bytes, str] | None]]
 
 Raises:
     DocumentError: the server does not return the document.
-    ExecutionError: the request failed, or the address is not allowed.
-    DeadlineExceededError: the response took too long.
+    ExecutionError: the request failed or timed out, or the address is not allowed.
 """
 
 
@@ -257,7 +255,7 @@ class _RefreshedDocument:
     async def _fetched(self, fetch: Fetch) -> bool:
         try:
             fetched = await fetch_documents(self.url, fetch, self.fetched)
-        except (DocumentError, ExecutionError, DeadlineExceededError) as error:
+        except (DocumentError, ExecutionError) as error:
             self.reason = str(error)
             if self._warning.is_due():
                 log.warning("OpenAPI document cannot be fetched", entry=self._name, reason=self.reason)
@@ -297,8 +295,7 @@ async def fetch_documents(url: str, fetch: Fetch, known: FetchedDocuments | None
 
     Raises:
         DocumentError: the document cannot be used, or references too many or too large documents.
-        ExecutionError: the request failed, or the address is not allowed.
-        DeadlineExceededError: the response took too long.
+        ExecutionError: the request failed or timed out, or the address is not allowed.
     """
     earlier = known or FetchedDocuments(documents={})
     documents: dict[str, bytes] = {}
@@ -313,7 +310,7 @@ async def fetch_documents(url: str, fetch: Fetch, known: FetchedDocuments | None
             raise DocumentError(f"it refers to more than {_MAX_DOCUMENTS} documents")
         try:
             data, etag = await _one(each, fetch, earlier)
-        except (DocumentError, ExecutionError, DeadlineExceededError) as error:
+        except (DocumentError, ExecutionError) as error:
             if each == url:
                 raise
             log.warning("part of an OpenAPI document cannot be fetched", url=each, reason=str(error))

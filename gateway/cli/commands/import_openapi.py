@@ -13,7 +13,6 @@ from gateway.config.core_schema import scalar
 from gateway.config.models.document import Document
 from gateway.config.models.openapi import OpenApi
 from gateway.control_characters import visible
-from gateway.deadline import DeadlineExceededError
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.shared_services import running_services
 from gateway.json_types import Json, JsonObject
@@ -70,7 +69,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
                 prefix=options.prefix,
                 connection=options.connection,
             )
-    except (DocumentError, ExecutionError, DeadlineExceededError, ValueError) as error:
+    except (DocumentError, ExecutionError, ValueError) as error:
         raise ConfigError.at(options.document, str(error)) from error
     out.line(as_yaml(sections).rstrip("\n"))
     for _, message in found.errors:

@@ -14,7 +14,6 @@ from gateway.cli.results import writing
 from gateway.config.machine_facts import is_directory, is_file
 from gateway.config.reading.mcp_servers_file import read_mcp_servers_file
 from gateway.config.reading.source_file import SourceFile, UnreadableError, decode, read_bytes
-from gateway.deadline import DeadlineExceededError
 from gateway.errors import ConfigError, ExecutionError, Severity
 from gateway.executors.sql.dialects import DIALECTS
 from gateway.json_types import JsonObject
@@ -119,7 +118,7 @@ async def of_document(document: str, directory: Path | None) -> str:
         references = References(documents.open)
         root = references.root(documents.uri)
         version_of(root)
-    except (DocumentError, ExecutionError, DeadlineExceededError, ValueError) as error:
+    except (DocumentError, ExecutionError, ValueError) as error:
         raise ConfigError.at(document, str(error)) from error
     return _text(document, directory, references, Node(root, documents.uri), private)
 

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -191,22 +192,19 @@ def _file_digest(module: str) -> str:
     return "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-class _Generation(msgspec.Struct, kw_only=True):
+class _Generation(msgspec.Struct, kw_only=True, dict=True):
     """The plugin modules available to one load of the configuration, and the modules that this load uses."""
 
     packages: tuple[PluginPackage, ...] = ()
     import_seconds: float = IMPORT_SECONDS
     _holders: dict[str, object] = msgspec.field(default_factory=dict)
     """Maps module names to modules or to objects of entry points. A failed import is stored as None."""
-    _entry_points: Mapping[str, EntryPoint] | None = None
     _used: dict[str, PluginPackage | ModuleType] = msgspec.field(default_factory=dict)
 
-    @property
+    @cached_property
     def entry_points(self) -> Mapping[str, EntryPoint]:
         """Entry points by name, loaded on first use, because loading takes 10 ms."""
-        if self._entry_points is None:
-            self._entry_points = {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
-        return self._entry_points
+        return {point.name: point for point in entry_points(group=_ENTRY_POINTS)}
 
     def holder(self, module: str, problems: Problems) -> object:
         """Return the module or object that contains the callable, or None after an error, which is reported once."""

@@ -47,8 +47,6 @@ def compile_views(
     loaded: LoadedConfig, primitives: Sequence[Primitive], *, context: CompileContext, problems: Problems
 ) -> Mapping[str, View]:
     """Compile every view. Warn about globs and tags that match none of the `primitives`."""
-    auth = loaded.document.auth
-    has_auth = auth is not None or loaded.is_hidden("auth")
     is_at_root = loaded.document.listen.path == "/"
     views: dict[str, View] = {}
     for name, config in loaded.document.views.items():
@@ -59,7 +57,7 @@ def compile_views(
             place.error(f"`/{name}` is reserved for the daemon; choose another name, or another `listen.path`")
         elif name == _CARD and loaded.document.listen.public_url is not None:
             place.error("`listen.public_url` reserves this path for the server card; choose another name")
-        if config.access is not None and not has_auth:
+        if config.access is not None and not context.has_callers:
             place.at("access").error("requires `auth`: without it, callers have no scopes")
         views[name] = View(
             name=name,

@@ -276,7 +276,7 @@ class CallerCatalogs:
         self._kept: Final[BoundedMap[tuple[int, str | None, frozenset[str] | None], Catalog]] = BoundedMap(MAX_PARTS)
 
     def of(self, catalog: Catalog, scopes: frozenset[str] | None, *, view: str | None = None) -> Catalog:
-        """Return the catalog that a caller with the given scopes sees in the view. `None` means all scopes."""
+        """Return the catalog that a caller sees in the view. If `scopes` is None, the caller has all scopes."""
         # Ignore irrelevant scopes, so that many callers share one cached catalog.
         scopes = None if scopes is None or catalog.scopes <= scopes else scopes & catalog.scopes
         if scopes is None and view is None:

@@ -132,7 +132,7 @@ class OpenApiSource:
 
 
 class _LoadedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions of one entry and the inputs that they were built from."""
+    """The definitions of one entry, and the digests of the documents that the definitions were built from."""
 
     key: bytes
     digests: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""Models of definitions that come from upstreams instead of files. The models are not validated."""
+"""Models of definitions that come from upstreams instead of files."""
 
 import msgspec
 from pydantic import InstanceOf

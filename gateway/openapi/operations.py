@@ -1,5 +1,6 @@
 import hashlib
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
@@ -113,9 +114,7 @@ def names_of(wanted: Mapping[str, str], *, prefix: str) -> dict[str, str]:
     Long names are shortened at a word boundary. Shortened and duplicate names get a hash as a suffix.
     """
     plain = {key: f"{prefix}{clean(name)}" for key, name in wanted.items()}
-    counts: dict[str, int] = {}
-    for name in plain.values():
-        counts[name] = counts.get(name, 0) + 1
+    counts = Counter(plain.values())
     # Hash all duplicates. If one kept its name, the names would depend on the order of the document.
     hashed = {key for key, name in plain.items() if counts[name] > 1 or len(name) > MAX_NAME}
     return {

@@ -32,20 +32,12 @@ class Confinement(msgspec.Struct, frozen=True):
 
     def refusal(self, value: Json) -> str | None:
         """Return an error message if the path, or a path in a list of paths, is not allowed."""
-        match value:
-            case str():
-                return (
-                    None if self._admits(value) else f"must be an absolute path under {self.root}, was {shown(value)}"
-                )
-            case list():
-                return next((refusal for item in value if (refusal := self.refusal(item))), None)
-            case None:
-                return None
-            case _:
-                return f"must be a path, was {shown(value)}"
+        paths = value if isinstance(value, list) else [] if value is None else [value]
+        refused = (path for path in paths if not self._admits(path))
+        return next((f"must be an absolute path under {self.root}, was {shown(path)}" for path in refused), None)
 
-    def _admits(self, path: str) -> bool:
-        if "\0" in path or not path.startswith("/"):
+    def _admits(self, path: Json) -> bool:
+        if not isinstance(path, str) or "\0" in path or not path.startswith("/"):
             return False
         try:
             # Compare path segments, because `/srv/data` does not contain `/srv/data-old`.

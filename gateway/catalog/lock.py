@@ -176,12 +176,6 @@ def differences(now: DefinitionDigests, locked: DefinitionDigests) -> tuple[Diff
     )
 
 
-def summary(found: Sequence[Difference]) -> str:
-    """Return the number of differences by kind, such as `2 added, 1 changed`."""
-    counts = {change: sum(each.change == change for each in found) for change in _EFFECTS}
-    return ", ".join(f"{count} {change}" for change, count in counts.items() if count)
-
-
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
     subject = f"`{'.'.join(first.name)}` " if first.change == "removed" else ""
     effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""

@@ -251,7 +251,5 @@ class References:
 
 
 def _steps(fragment: str) -> tuple[str, ...]:
-    if not fragment:
-        return ()
     # RFC 6901 §4 requires this order, so that `~01` becomes `~1` and not `/`.
     return tuple(step.replace("~1", "/").replace("~0", "~") for step in fragment.split("/")[1:])

@@ -232,12 +232,10 @@ def _is_scalar(schema: Node, schemas: Schemas) -> bool:
     while waiting and seen < 100:
         node = schemas.follow(waiting.pop())
         seen += 1
-        if not isinstance(node.value, dict):
-            continue
-        types = node.value.get("type")
+        types = node.object.get("type")
         if {"array", "object"} & set(types if isinstance(types, list) else [types] if isinstance(types, str) else []):
             return False
-        if types is None and ("properties" in node.value or "items" in node.value):
+        if types is None and ("properties" in node.object or "items" in node.object):
             return False
         for keyword in ("allOf", "anyOf", "oneOf"):
             waiting += node.at(keyword).items()

@@ -82,7 +82,7 @@ def compile_fetcher(config: OpenApi, connection: Connection | None, *, document:
         if authorization is not None and is_home:
             request = await authorization.sign(request, None, deadline=deadline)
         response = await sender.send(request, deadline=deadline)
-        if response.status == 304:
+        if response.status == 304 and etag:
             return None
         if response.status != 200:
             raise DocumentError(f"the server returned {response.status} {response.reason}".rstrip())
@@ -309,7 +309,8 @@ async def fetch_documents(url: str, fetch: Fetch, known: FetchedDocuments | None
         if len(documents) == _MAX_DOCUMENTS:
             raise DocumentError(f"it refers to more than {_MAX_DOCUMENTS} documents")
         try:
-            data, etag = await _one(each, fetch, earlier)
+            etag = earlier.etags.get(each, "")
+            data, etag = await fetch(each, etag) or (earlier.documents[each], etag)
         except (DocumentError, ExecutionError) as error:
             if each == url:
                 raise
@@ -326,16 +327,6 @@ async def fetch_documents(url: str, fetch: Fetch, known: FetchedDocuments | None
         waiting += _references(each, data)
     read(documents[url], name=_name_of(url))  # raises an error for a malformed document
     return FetchedDocuments(documents=documents, etags=etags, missing=missing)
-
-
-async def _one(url: str, fetch: Fetch, earlier: FetchedDocuments) -> tuple[bytes, str]:
-    known = earlier.documents.get(url)
-    etag = earlier.etags.get(url, "") if known is not None else ""
-    if (fetched := await fetch(url, etag)) is not None:
-        return fetched
-    if known is None:
-        raise DocumentError("the server returned 304 to an unconditional request")
-    return known, etag
 
 
 def _references(base: str, data: bytes) -> list[str]:

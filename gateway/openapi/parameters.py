@@ -107,7 +107,6 @@ _PROTECTED: Final = re.compile(
 )
 """Header fields that callers must not set (OpenAPI 3.0.3 "Parameter Object")."""
 _OPTIONAL: Final = ("query", "querystring", "header", "cookie")
-_VARIABLE: Final = re.compile(r"[A-Za-z0-9_]+")
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +128,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
         # RFC 6570 §3.2.7: `{;name}` also writes the variable's name, which can differ from the parameter's.
         if name == self.input.wire_name:
             return f"{{;{name}{explode}}}"
-        if explode or not _VARIABLE.fullmatch(name):
+        if explode:
             raise DocumentError(f"the name of the path parameter `{self.input.wire_name}` is not allowed by its style")
         return f";{self.input.wire_name}={{{name}}}"
 

@@ -6,10 +6,12 @@ from typing import Any, Final
 
 import pytest
 
+from gateway.config.definition_source import load_definitions
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
 from gateway.net.request import Request
+from gateway.openapi.source import OpenApiSource
 from tests.openapi.shop_documents import compiled, config_of, document, inputs_of, offer, operation, request_of
 
 TEXT: Final = {"type": "string"}
@@ -136,6 +138,8 @@ async def test_get_with_a_required_body_sends_it(tmp_path: Path, services: Servi
         ({"requestBody": {"content": "application/json"}}, "has no usable `content`"),
         ({"parameters": {"a": TEXT}}, "are not a list"),
         ({"parameters": [{"name": "a", "in": "body"}]}, "no valid `in`"),
+        ({"parameters": [{"name": "a", "in": "query", "style": "matrix"}]}, "is not one of form, spaceDelimited"),
+        ({"requestBody": {"content": {FORM: {**of_object(a=TEXT), "encoding": {"a": {"style": "x"}}}}}}, "style `x`"),
     ],
 )
 def test_operation_with_unreadable_inputs_is_omitted_and_named(tmp_path: Path, members: Json, reason: str) -> None:
@@ -144,6 +148,64 @@ def test_operation_with_unreadable_inputs_is_omitted_and_named(tmp_path: Path, m
     assert [each.operation for each in offered.made] == ["GET /y"]
     [(_, why)] = offered.left_out
     assert reason in why
+
+
+@pytest.mark.parametrize(
+    ("path", "members", "reason"),
+    [
+        ("/x/{a}", {"content": {"application/json": {"schema": LIST}}}, "is JSON, which is not supported in paths"),
+        ("/x/{a-b}", {"style": "matrix", "explode": True, "schema": LIST}, "is not allowed by its style"),
+    ],
+)
+def test_operation_with_an_unwritable_path_parameter_is_omitted(
+    tmp_path: Path, path: str, members: Json, reason: str
+) -> None:
+    parameter = {"name": path[4:-1], "in": "path", "required": True, **members}
+    offered = offer(document({path: {"get": operation(parameters=[parameter])}}), tmp_path)
+    assert offered.made == []
+    assert reason in offered.left_out[0][1]
+
+
+@pytest.mark.parametrize(
+    ("method", "parameter", "reason"),
+    [
+        ("post", {"in": "query", "schema": TEXT}, "a resource must be a GET operation"),
+        ("get", {"in": "header", "schema": TEXT}, "the header input `a` cannot be part of a URI"),
+        ("get", {"in": "query", "schema": LIST, "required": True}, "`a` is not a single value"),
+    ],
+)
+def test_operation_that_cannot_be_a_resource_is_omitted(
+    tmp_path: Path, method: str, parameter: Json, reason: str
+) -> None:
+    given = document({"/x": {method: operation(operationId="x", parameters=[{"name": "a", **parameter}])}})
+    offered = offer(given, tmp_path, resources={"operations": ["x"]})
+    assert offered.made == []
+    assert reason in offered.left_out[0][1]
+
+
+async def test_override_adds_annotations_and_retries(tmp_path: Path, services: Services) -> None:
+    given = document({"/x": {"delete": operation(operationId="x")}})
+    override = {"annotations": {"destructive": False}, "retry": {"attempts": 5}}
+    config = config_of(given, tmp_path, override={"x": override})
+    hints = {"idempotentHint": True, "destructiveHint": False}
+    assert compiled(config, services).tools["shop_x"].definition["annotations"] == hints
+    http = load_definitions(config, [OpenApiSource()]).document.tools["shop_x"].http
+    assert http is not None
+    assert http.retry is not None
+    assert http.retry.attempts == 5
+
+
+async def test_unknown_connection_is_an_error(tmp_path: Path, services: Services) -> None:
+    config = config_of(document({"/x": {"get": operation()}}), tmp_path, connection="shp")
+    with pytest.raises(ConfigError, match="unknown connection `shp`; did you mean `shop`"):
+        compiled(config, services)
+
+
+def test_replaced_servers_of_operations_are_a_warning(tmp_path: Path) -> None:
+    servers: Json = [{"url": "https://other.example.com"}]
+    offered = offer(document({"/x": {"get": operation(servers=servers)}}), tmp_path)
+    message = "replaces the servers of these operations: GET /x (https://other.example.com)"
+    assert offered.warnings == [(("connection",), message)]
 
 
 def test_operations_and_parameters_can_be_references(tmp_path: Path) -> None:

@@ -130,11 +130,9 @@ class SpanStep:
 
     @property
     def context(self) -> TraceContext | None:
-        context = self._span.get_span_context()
-        return TraceContext(
-            parent=f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}",
-            state=context.trace_state.to_header() or None,
-        )
+        fields: dict[str, str] = {}
+        _PROPAGATOR.inject(fields, context=trace.set_span_in_context(self._span))
+        return read_trace(fields)
 
     def note(self, name: str, value: str | int) -> None:
         self._span.set_attribute(name, value)

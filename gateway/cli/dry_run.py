@@ -83,14 +83,14 @@ class FetchedSources(msgspec.Struct, frozen=True, kw_only=True):
 def dry_run(
     settings: Settings,
     *,
-    heeds_lock: bool = True,
+    uses_lock: bool = True,
     checks: Sequence[Check] = (),
     sources: FetchedSources | None = None,
     dependencies: FileDependencies | None = None,
 ) -> Iterator[DryRun]:
     """Load and compile a file or directory. Tools cannot run, and plugins are imported but not started.
 
-    With `heeds_lock`, differences from the lock file cause warnings. `checks` are additional checks of the compiler.
+    With `uses_lock`, differences from the lock file cause warnings. `checks` are additional checks of the compiler.
     Without `sources`, upstreams have no definitions. The files that definitions use are added to `dependencies`.
 
     Raises:
@@ -98,9 +98,9 @@ def dry_run(
     """
     # Services that are not started are enough to compile executors, but not to run them.
     plugins, services = Plugins(), Services()
-    with _loaded(settings, sources, unasked=(_upstreams(services), OpenApiSource())) as loaded:
+    with _loaded(settings, sources) as loaded:
         try:
-            yield _compiled(loaded, services, plugins, heeds_lock=heeds_lock, checks=checks, dependencies=dependencies)
+            yield _compiled(loaded, services, plugins, uses_lock=uses_lock, checks=checks, dependencies=dependencies)
         finally:
             plugins.close()
 
@@ -111,10 +111,10 @@ async def offline_gateway(settings: Settings) -> AsyncIterator[DryRun]:
     plugins = Plugins()
     async with AsyncExitStack() as stack:
         sources = await stack.enter_async_context(fetched_sources(settings))
-        loaded = stack.enter_context(_loaded(settings, sources, unasked=(OpenApiSource(),)))
+        loaded = stack.enter_context(_loaded(settings, sources))
         services = await stack.enter_async_context(running_services(threads=loaded.document.limits.threads))
         stack.push_async_callback(plugins.stop, services.hook_threads)
-        dry = _compiled(loaded, services, plugins, heeds_lock=False)
+        dry = _compiled(loaded, services, plugins, uses_lock=False)
         await plugins.start(services.hook_threads)
         yield dry
 
@@ -152,13 +152,12 @@ async def fetched_sources(settings: Settings) -> AsyncIterator[FetchedSources | 
 
 
 @contextmanager
-def _loaded(
-    settings: Settings, sources: FetchedSources | None, *, unasked: Sequence[DefinitionSource]
-) -> Iterator[LoadedConfig]:
+def _loaded(settings: Settings, sources: FetchedSources | None) -> Iterator[LoadedConfig]:
     redactor = LiveRedactor() if sources is None else sources.redactor
+    unfetched = _upstreams(Services()), OpenApiSource()
     with _logs(settings, redactor) if sources is None else nullcontext():
         with gc_paused():
-            definitions = load_definitions(settings.config, unasked if sources is None else sources.all)
+            definitions = load_definitions(settings.config, unfetched if sources is None else sources.all)
             loaded, _ = with_identity(definitions, dependencies=FileDependencies())
         redactor.replace(loaded.redactor)
         yield loaded
@@ -177,11 +176,11 @@ def _compiled(  # noqa: PLR0913 - what a file is compiled with
     services: Services,
     plugins: Plugins,
     *,
-    heeds_lock: bool,
+    uses_lock: bool,
     checks: Sequence[Check] = (),
     dependencies: FileDependencies | None = None,
 ) -> DryRun:
-    lock = replace(read_lock(loaded.lock_file), excludes=False) if heeds_lock else None
+    lock = replace(read_lock(loaded.lock_file), excludes=False) if uses_lock else None
     with gc_paused():
         catalog = compile_catalog(
             loaded,

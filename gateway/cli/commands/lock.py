@@ -75,7 +75,7 @@ def write_lock(
 
     Return the path of the lock file, and the differences from the previous lock, or None if there was no lock.
     """
-    with dry_run(settings, heeds_lock=False, sources=sources) as dry:
+    with dry_run(settings, uses_lock=False, sources=sources) as dry:
         pins = {**dry.catalog.pins, **pages}
         lock = read_lock(dry.loaded.lock_file)
         text = rendered(pins, offered=offered_by(dry.loaded.origins))
@@ -91,7 +91,7 @@ def compare_lock(
     settings: Settings, *, sources: FetchedSources | None = None, pages: DefinitionDigests = _NO_PAGES
 ) -> tuple[Path, Sequence[Difference]]:
     """Return the path of the lock file, and the differences from the current definitions and UI pages."""
-    with dry_run(settings, heeds_lock=False, sources=sources) as dry:
+    with dry_run(settings, uses_lock=False, sources=sources) as dry:
         lock = read_lock(dry.loaded.lock_file)
         if lock.pins is None:
             message = f"{lock.problem or 'the file does not exist'}. Create it with `mcp-gateway lock`"

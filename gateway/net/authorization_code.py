@@ -6,7 +6,6 @@ Threats:
 - Two authorization servers are mixed up: `iss` must be the expected issuer (RFC 9207).
 """
 
-import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -23,8 +22,7 @@ from gateway.config.models.outbound_auth import AuthorizationCode
 from gateway.control_characters import strip_control_characters
 from gateway.errors import ExecutionError
 from gateway.json_types import Json
-from gateway.net.request import Request, bound
-from gateway.net.server_metadata import REQUEST_SECONDS, ServerMetadata, discover, discover_of_service, url_of
+from gateway.net.server_metadata import ServerMetadata, discover, discover_of_service, post
 from gateway.net.token_client import ALGORITHM, OAuthClient, TokenEndpoint, content_of, new_key, read_token
 
 log: Final = structlog.get_logger(__name__)
@@ -157,18 +155,16 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             )
         method = next((each for each in _METHODS if each in server.auth_methods), _METHODS[0])
         body = orjson.dumps(_client_metadata(redirect_uri, method=method))
-        headers = bound({"Content-Type": "application/json", "Accept": "application/json"})
-        request = Request(method="POST", url=url_of(url), headers=headers, body=body)
-        deadline = asyncio.get_running_loop().time() + REQUEST_SECONDS
-        response = await self.endpoint.sender.send(request, deadline=deadline)
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        status, _, content = await post(self.endpoint.sender, url, headers, body)
         try:
-            found = orjson.loads(response.body)
+            found = orjson.loads(content)
         except orjson.JSONDecodeError:
             found = {}
         client_id = found.get("client_id") if isinstance(found, dict) else None
-        if response.status not in {200, 201} or not isinstance(client_id, str) or not client_id:
+        if status not in {200, 201} or not isinstance(client_id, str) or not client_id:
             said = str(found.get("error", "")) if isinstance(found, dict) else ""
-            raise self.endpoint.failure(f"{url} does not register clients: it returned {response.status} {said}")
+            raise self.endpoint.failure(f"{url} does not register clients: it returned {status} {said}")
         secret, expires = found.get("client_secret"), found.get("client_secret_expires_at")
         method = found.get("token_endpoint_auth_method") or method
         client = OAuthClient(client_id=client_id)

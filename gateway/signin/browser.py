@@ -8,7 +8,6 @@ Threats:
 - A sign-in redirects to another site: `back` must be one of the gateway's pages.
 """
 
-import asyncio
 import hmac
 import re
 import secrets
@@ -33,7 +32,6 @@ from gateway.net.token_client import OAuthClient, TokenEndpoint, content_of
 BROWSER: Final = f"{PAGES}/browser"
 _BACK: Final = re.compile(r"connections|console/|sign-in/[A-Za-z0-9_-]{43}")
 """Paths below `/-/` that a sign-in can return to."""
-_SECONDS: Final = 30.0
 
 
 class BrowserSignIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,10 +131,8 @@ class BrowserSignIns:
         client_id, secret = entry.browser.client_id, entry.browser.client_secret
         client = OAuthClient(client_id=client_id, secret=secret)
         sent = [response["code"], pending.verifier, secret]
-        async with asyncio.timeout(_SECONDS):
-            answer = content_of(
-                await self._endpoint.post(pending.server, form, client, secrets=[each for each in sent if each])
-            )
+        issued = await self._endpoint.post(pending.server, form, client, secrets=[each for each in sent if each])
+        answer = content_of(issued)
         scope = answer.get("scope")
         identity = await tokens.identify_user(
             str(answer.get("id_token", "")),

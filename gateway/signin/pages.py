@@ -182,7 +182,7 @@ class SignInPages:
         try:
             cookie = request.raw.cookies.get(_cookie_name(response.get("state", "")), "")
             identity, back = await self._browsers.finish(response, cookie)
-        except (ExecutionError, TimeoutError) as error:
+        except ExecutionError as error:
             raise PageError(400, f"You are not signed in: {error}") from error
         if isinstance(identity, AuthError):
             address = request.client_endpoint.address

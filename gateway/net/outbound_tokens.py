@@ -44,7 +44,6 @@ V = TypeVar("V")
 
 _MAX_KEPT: Final = 4096
 """The maximum number of cached values. With token exchange, one token per caller is cached."""
-_UNAUTHORIZED: Final = 401
 _FETCH_SECONDS: Final = 30.0
 """The timeout of a token request, including the request for the server's metadata."""
 _METADATA_SECONDS: Final = 600.0
@@ -189,7 +188,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
 
     async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
         token = self._token_of(subject)
-        if rejection.status != _UNAUTHORIZED or (self.is_per_caller and token is None):
+        if rejection.status != 401 or (self.is_per_caller and token is None):
             return False
         request, challenges = rejection.request, rejection.headers.getall("WWW-Authenticate", ())
         sent = request.credentials or ""

@@ -31,7 +31,6 @@ MAX_BYTES: Final = 512 * 1024
 """The maximum size of a response of an authorization server."""
 ACCEPT_JSON: Final = Header(name="Accept", value="application/json", is_bound=False)
 _PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
-_UNAUTHORIZED: Final = 401
 # The lookbehind and the possessive quantifier prevent quadratic time for a long name without `=`.
 _AUTH_PARAM: Final = re.compile(
     r"(?<![!#$%&'*+.^_`|~\w-])([!#$%&'*+.^_`|~\w-]++)[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|([^\s\",]+))"
@@ -227,7 +226,7 @@ async def _challenges(service_url: str, sender: Sender) -> Sequence[str]:
     except ExecutionError:
         return ()  # Ignore errors such as endless responses. If the service is down, the well-known URLs fail too.
     # RFC 9728 §5.1: `resource_metadata` is part of a challenge, and only a 401 response contains challenges.
-    return response.headers.getall("WWW-Authenticate", ()) if response.status == _UNAUTHORIZED else ()
+    return response.headers.getall("WWW-Authenticate", ()) if response.status == 401 else ()
 
 
 def _resource_metadata_urls(service_url: str) -> Iterator[str]:

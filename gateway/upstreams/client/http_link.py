@@ -68,9 +68,6 @@ _SESSION_NOT_FOUND: Final = -32001
 MAX_BODY: Final = 32 * 2**20
 _MAX_REDIRECTS: Final = 3
 _SIGN_IN_SECONDS: Final = 30.0
-_UNAUTHORIZED: Final = 401
-_SEE_OTHER: Final = 303
-"""The status 303, "See Other". The client would follow it with GET and lose the message (RFC 9110 §15.4.4)."""
 _EXCERPT: Final = 300
 # RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: errors that concern one request.
 _OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
@@ -146,7 +143,7 @@ class HttpChannel:
             raise ConnectionLostError(_reason(explained(error, host=host))) from error
 
     def _redirected(self, request: Request, status: int, location: str) -> Request | None:
-        if status == _SEE_OTHER:
+        if status == 303:  # RFC 9110 §15.4.4: the next request would be a GET without the message
             return None
         url = request.url
         try:
@@ -203,7 +200,7 @@ def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
 
 
 def _reports_lost_session(answer: Answer, text: str) -> bool:
-    if answer.status == _UNAUTHORIZED:
+    if answer.status == 401:
         # RFC 6750 §3.1: an error code in the challenge concerns the access token.
         return _LOST_SESSION.search(text) is not None and "error=" not in answer.headers.get("WWW-Authenticate", "")
     # The TypeScript SDK sends "Server not initialized".

@@ -91,9 +91,9 @@ def facts_of(identity: Identity, client_info: JsonObject) -> JsonObject:
 
 
 def digest_of_facts(facts: JsonObject, names: Iterable[str]) -> bytes:
-    """Return a digest of selected members of the template variable `caller`, for cache keys.
+    """Return a digest of those members of the template variable `caller` that `names` lists, for cache keys.
 
-    Without names, return no bytes.
+    The result is empty if `names` is empty.
     """
     values: dict[str, Json] = {}
     for name in names:

@@ -18,7 +18,10 @@ from gateway.state.redis_limits import RedisSemaphores
 
 
 class ConcurrencyLimiter:
-    """Holds the semaphores of all limits. Semaphores outlive reloads, so a reload does not double the running calls."""
+    """Holds the semaphores of all limits.
+
+    Configuration reloads keep them, so that running calls still count afterwards.
+    """
 
     def __init__(self, *, shared: RedisSemaphores | None = None) -> None:
         self._callers: Final = Semaphores("calls", store=shared)

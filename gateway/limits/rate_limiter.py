@@ -32,7 +32,10 @@ _SOON: Final = 0.001
 
 
 class RateLimiter:
-    """Holds the logs of all limits. The logs outlive reloads, so that a reload does not reset the limits."""
+    """Holds the logs of all limits.
+
+    Configuration reloads keep the logs, so that earlier calls still count afterwards.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, shared: RedisRates | None = None) -> None:
         """`shared` counts the calls of all replicas. None for a single process."""

@@ -142,7 +142,7 @@ class SignIns:
     async def tokens(
         self, entry: ServiceEntry, owner: str | None, *, is_use: bool = False
     ) -> tuple[str, Tokens | None]:
-        """Return the name of an owner's record, and the tokens in the record. None means any signed-in user.
+        """Return the name of the record with the tokens of `owner`, and these tokens. None means any signed-in user.
 
         `is_use` restarts the `idle` time, after which unused tokens are revoked.
         """
@@ -196,7 +196,7 @@ class SignIns:
             await self.store.delete(name)
 
     async def sign_out(self, name: str) -> bool:
-        """Delete the tokens in a record, and revoke them (RFC 7009). Return False if there is no such record."""
+        """Delete the record `name`, and revoke the tokens in it (RFC 7009). Return False if there is no such record."""
         tokens = _decoded(await self.store.delete(name), Tokens)
         if tokens is None:
             return False

@@ -28,7 +28,7 @@ if found == ARGV[1] then
 end
 return found == ARGV[2] and 1 or 0
 """
-"""Replaces a value if it has not changed. If the script is retried after a lost response, it still returns 1."""
+"""Replaces a value if it has not changed, and then returns 1. A retry after a lost response also returns 1."""
 _NONCE_BYTES: Final = 12
 _SCAN: Final = 500
 

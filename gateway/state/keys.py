@@ -104,7 +104,10 @@ def own_keys(directory: Path | None) -> SigningKeys:
 
 
 def kept_keys(file: Path) -> SigningKeys:
-    """Return the keys of a file. Write a new key to a missing or empty file. Raise OSError if the file is unusable."""
+    """Return the keys in a file. If the file is missing or empty, write a new key.
+
+    Raise OSError if the file cannot be read or written.
+    """
     try:
         keys = keys_in(file.read_bytes())
     except FileNotFoundError:

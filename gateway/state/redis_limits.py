@@ -1,12 +1,12 @@
 """Limits that replicas share. All times come from the clock of Redis, because the clocks of replicas can differ.
 
-Each rate has a hash per caller. The fields are times, and the values are numbers of calls. All hashes of a limit are in
-one slot of a Cluster.
+Each rate has a Redis hash per caller. The fields are times, and the values are numbers of calls.
 
-Each semaphore, for example for concurrent calls, has a hash with a field per replica. A replica reports how many slots
-it uses and wants, and receives the number of slots that it can use. The replica that has waited longest receives the
-next free slot, and is notified. Slots of a dead replica are freed after `LEASE_SECONDS`. All semaphores and the set of
-live replicas are in one slot of a Cluster.
+Each semaphore, for example for concurrent calls, has a Redis hash with a field per replica. A replica reports how many
+slots it uses and wants, and receives the number of slots that it can use. The replica that has waited longest receives
+the next free slot, and is notified. Slots of a dead replica are freed after `LEASE_SECONDS`.
+
+A script needs all its keys on one node of a Redis Cluster. Hash tags in the key names ensure this.
 """
 
 import asyncio
@@ -146,9 +146,9 @@ else
 end
 return {used + granted, running, waiting, left > granted and first[1] or ''}
 """
-"""Arguments: this replica, the limit, the used slots, the wanted slots, the milliseconds of the lease, of the wait and
-until the hash expires, and the maximum queue. Calls beyond the queue are not recorded. Returns the slots for this
-replica, the used slots and waiting calls of other replicas, and the replica that can use a free slot.
+"""Arguments: this replica, the limit, the used slots, the wanted slots, three times in milliseconds (lease, wait, and
+expiry of the hash), and the maximum queue. Calls beyond the queue are not recorded. Returns the slots for this replica,
+the used slots and waiting calls of other replicas, and the replica that can use a free slot.
 """
 _LIVE: Final = """
 local time = redis.call('TIME')

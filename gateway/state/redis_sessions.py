@@ -1,9 +1,9 @@
-"""The `SessionStore` that replicas share: a hash per session with a field for each changeable value.
+"""The `SessionStore` that replicas share: a Redis hash per session, with a field for each value that can change.
 
-With separate fields, two replicas can change a session at the same time. The hash also lists the replicas that hold the
+With separate fields, two replicas can change a session at the same time. The hash also lists the replicas that use the
 session (`@name`), which are notified of changes.
 
-While Redis is unavailable, writes are queued (`save`), and replicas use the sessions that they hold.
+While Redis is unavailable, writes are queued (`save`), and replicas use the sessions that they have in memory.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ class SessionAdmission(IntEnum):
 
 class RedisSessionStore:
     is_shared = True
-    knows_the_past = False
+    has_all_records = False
 
     def __init__(self, store: RedisConnection, mailbox: Mailbox, *, clock: Callable[[], float]) -> None:
         self._store: Final = store
@@ -141,7 +141,10 @@ class RedisSessionStore:
         await self._writing.wait()
 
     async def load(self, nonce: str) -> SessionRecord | None:
-        """Return the record of a session, and become a holder. Return None if Redis is unavailable."""
+        """Return the record of a session, and register this replica for notifications of its changes.
+
+        Return None if Redis is unavailable.
+        """
         if self._store.is_unavailable:
             return None
         try:
@@ -153,7 +156,10 @@ class RedisSessionStore:
         return None if record is None or record.expires <= self._clock() else record
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
-        """Write a record and notify the holders. While Redis is unavailable, queue the record instead."""
+        """Write a record, and notify the other replicas that use the session.
+
+        While Redis is unavailable, queue the record.
+        """
         if self._store.is_unavailable:
             return self._queue_write(nonce, record, before)
         try:

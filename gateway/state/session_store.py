@@ -52,7 +52,7 @@ class SessionStore(Protocol):
         """Whether several processes serve the same sessions."""
 
     @property
-    def knows_the_past(self) -> bool:
+    def has_all_records(self) -> bool:
         """Whether a missing record proves that the session has expired. False if the store could have lost records."""
 
     async def load(self, nonce: str) -> SessionRecord | None: ...

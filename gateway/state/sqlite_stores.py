@@ -35,7 +35,7 @@ class SqliteSessionStore:
         self._clock: Final = clock
 
     @property
-    def knows_the_past(self) -> bool:
+    def has_all_records(self) -> bool:
         return self._database.is_durable and self._database.connection.put_aside is None
 
     async def load(self, nonce: str) -> SessionRecord | None:

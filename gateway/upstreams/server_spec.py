@@ -48,7 +48,7 @@ class ServerSpec(msgspec.Struct, frozen=True, kw_only=True):
 def compile_spec(
     config: Upstream, *, document: Document, services: Services, redactor: Redactor, problems: Problems
 ) -> ServerSpec | None:
-    """Compile one entry. If there is an error, add the error to `problems` and return None."""
+    """Compile one entry of `upstreams:`. Report errors in `problems`, and then return None."""
     if config.command is not None:
         return _over_stdio(config, services=services, problems=problems)
     return _over_http(config, document=document, services=services, redactor=redactor, problems=problems)

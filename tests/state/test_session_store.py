@@ -48,7 +48,7 @@ class InTurn:
 
     def __init__(self, store: RedisSessionStore) -> None:
         self._store = store
-        self.is_shared, self.knows_the_past = store.is_shared, store.knows_the_past
+        self.is_shared, self.has_all_records = store.is_shared, store.has_all_records
 
     async def load(self, nonce: str) -> SessionRecord | None:
         await self._store.close()
@@ -113,7 +113,7 @@ async def test_session_file_survives_a_restart_and_drops_expired_rows(tmp_path: 
     async with opened("file", now, tmp_path) as store:
         await store.save("a", RECORD)
         await store.save("b", SessionRecord(expires=101.0))
-        assert store.knows_the_past
+        assert store.has_all_records
     async with opened("file", now, tmp_path) as store:
         assert await store.load("a") == RECORD
         now.seconds = 150.0
@@ -124,7 +124,7 @@ async def test_session_file_survives_a_restart_and_drops_expired_rows(tmp_path: 
 
 async def test_memory_store_does_not_know_the_past(now: Now, tmp_path: Path) -> None:
     async with opened("memory", now, tmp_path) as store:
-        assert not store.knows_the_past
+        assert not store.has_all_records
 
 
 async def test_constant_writes_do_not_delay_return_callbacks(tmp_path: Path, now: Now) -> None:

@@ -329,7 +329,7 @@ def modern_headers(method: str, params: JsonObject, **fields: str) -> dict[str, 
 
 class MemorySessionStore:
     is_shared = False
-    knows_the_past = False
+    has_all_records = False
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._records: BoundedMap[str, SessionRecord] = BoundedMap(1000, clock=clock)

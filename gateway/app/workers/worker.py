@@ -61,7 +61,7 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def signing_keys(self) -> SigningKeys | None:
-        """Read the signing keys from the supervisor. Call this method only once."""
+        """Read the signing keys from the supervisor. The keys can only be read once."""
         # The keys are not in the environment, which other processes can read (proc_pid_environ(5)). The supervisor
         # wrote all keys before the worker started, so one read is enough.
         keys = keys_in(os.read(self.control, self.key_bytes)) if self.key_bytes else ()

@@ -305,7 +305,7 @@ class Sessions:
             return not record.is_ended
         if claims.issued_at + self._record_seconds > self._clock():
             return True
-        return not self._store.knows_the_past and self._began + self._record_seconds > self._clock()
+        return not self._store.has_all_records and self._began + self._record_seconds > self._clock()
 
     @property
     def _record_seconds(self) -> float:

@@ -1,6 +1,6 @@
 """MkDocs hooks: build the site from the files of the repository, so that their links work in both places.
 
-Starting from the README and `docs/`, all linked files become pages: Markdown as it is, other files as code, and
+All files that the README and `docs/` link to become pages: Markdown files unchanged, other files as code, and
 directories as lists of their files.
 """
 

@@ -215,7 +215,7 @@ async def test_issuers_are_asked_in_the_order_of_the_file(opaque: OpaqueIssuer) 
         async with authenticating(entry_of(opaque), entry_of(second)) as authenticator:
             assert (await identified(authenticator, "one")).principal == "ann"
             assert (await identified(authenticator, "two")).principal == "bob"
-            # An issuer that cannot be asked does not hide the token of the next one, and is not a 401.
+            # An unavailable issuer does not prevent the use of the next one, and does not cause a 401.
             opaque.server.is_down = True
             second.tokens["three"] = {"sub": "cid"}
             assert (await identified(authenticator, "three")).principal == "cid"
@@ -384,7 +384,7 @@ async def test_proof_is_rejected_by_other_replicas(tmp_path: Path) -> None:
         {"ath": encoded(b"another token")},
         {"jti": None},
         {"jti": "x" * 1000},
-        {"nonce": "of somebody else"},
+        {"nonce": "of another user"},
         {"nonce": 7},
     ],
 )

@@ -58,7 +58,7 @@ class Served:
         assert status == 200
         return fields["Mcp-Session-Id"]
 
-    async def hears(self, key: str, session_id: str) -> str:
+    async def first_notification(self, key: str, session_id: str) -> str:
         """Return the method of the first message on the stream of a session."""
         fields = {"Accept": "text/event-stream", "Mcp-Session-Id": session_id, **_bearer(key)}
         async with self.client.get(self.url("/mcp"), headers=fields) as response:
@@ -125,7 +125,7 @@ async def test_reload_that_adds_or_removes_a_key_only_affects_its_holder(tmp_pat
         assert await served.status(OLD, theirs) == 401
         assert await served.status(OPERATOR, mine) == 200
         assert await served.reload(keys(ci=OLD) + TOOL) == []
-        assert await served.status(OLD, theirs) == 404  # it ended; the key that came back makes a new one
+        assert await served.status(OLD, theirs) == 404  # the session has ended, so the key needs a new one
 
 
 async def test_added_scope_announces_the_tool_list(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_added_scope_announces_the_tool_list(tmp_path: Path) -> None:
     async with serving(tmp_path, keys(ci=OLD) + tools) as served:
         session_id = await served.initialize(OLD)
         assert await served.reload(keys(ci=OLD).replace(digest(OLD), f"{digest(OLD)}, scopes: [write]") + tools) == []
-        assert await served.hears(OLD, session_id) == "notifications/tools/list_changed"
+        assert await served.first_notification(OLD, session_id) == "notifications/tools/list_changed"
 
 
 async def test_invalid_file_changes_no_credentials(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_tokens_that_clients_cannot_obtain_are_a_warning(tmp_path: Path) -> None
 
 
 def test_missing_token_packages_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "jwt", None)  # what is not installed cannot be imported
+    monkeypatch.setitem(sys.modules, "jwt", None)  # simulates missing packages
     expected = "error: auth.oauth: needs packages that are not installed: pip install 'pyjwt[crypto]'"
     assert expected in problems_of(tmp_path, f"auth: {{oauth: {{issuer: 'https://idp.example.com'}}}}\n{TOOL}")
     assert problems_of(tmp_path, keys(ci=OLD) + TOOL) == []

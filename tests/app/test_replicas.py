@@ -106,15 +106,15 @@ async def test_repeated_switches_converge_at_all_replicas(stack: AsyncExitStack,
 async def test_concurrent_switches_converge_at_all_replicas(stack: AsyncExitStack, server: RedisServer) -> None:
     members = [await joined(stack, server) for _ in range(3)]
 
-    def have_heard(of: int) -> bool:
+    def have_received(of: int) -> bool:
         return all(each.replica.mailbox.received >= of for each in members)
 
     for switched in range(10):
         members[0].disable("one")
         members[1].enable("one")
         members[2].disable("two")
-        # Each hears of what the two others have done.
-        await until(partial(have_heard, 2 * (switched + 1)))
+        # Each replica receives the changes of the other two.
+        await until(partial(have_received, 2 * (switched + 1)))
         await until(lambda: len({frozenset(each.offered) for each in members}) == 1)
         assert members[0].offered == (await joined(stack, server)).offered
 

@@ -68,7 +68,7 @@ def _programs() -> None:
 
 GREEDY = {
     "memory": "x = bytearray(2**30)",
-    "memory, little by little": "x = []\nwhile True: x.append(bytes(2**20))",
+    "memory in small steps": "x = []\nwhile True: x.append(bytes(2**20))",
     "memory, mapped": "import mmap; x = mmap.mmap(-1, 2**30)",
     "file_size": "f = open(os.environ['INPUTS_FILE'] + '.full', 'wb', 0)\nwhile True: f.write(bytes(2**16))",
     "file_size, by truncation": "os.truncate(os.open(os.environ['INPUTS_FILE'] + '2', os.O_CREAT | os.O_RDWR), 2**40)",
@@ -77,7 +77,7 @@ GREEDY_INSIDE = {
     **GREEDY,
     # These use CPU seconds. The other half is tested in `tests/executors/test_limits.py`.
     "cpu": "while True: pass",
-    "cpu, deaf to the signal": "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
+    "cpu, ignores the signal": "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass",
     "file_size": "f = open('/tmp/full', 'wb', 0)\nwhile True: f.write(bytes(2**16))",
     "file_size, by truncation": "os.truncate(os.open('/tmp/cut', os.O_CREAT | os.O_RDWR), 2**40)",
 }

@@ -113,17 +113,17 @@ NOT_JSON: Final[dict[str, bytes]] = {
     "beyond Unicode": VALID.replace(b'"x"', b'"\xf4\x90\x80\x80"'),
     "half a character": VALID.replace(b'"x"', b'"\xe2\x82"'),
     "a lone surrogate": VALID.replace(b'"x"', b'"\\ud800"'),
-    "surrogates the wrong way round": VALID.replace(b'"x"', b'"\\udc00\\ud800"'),
+    "surrogates in the wrong order": VALID.replace(b'"x"', b'"\\udc00\\ud800"'),
     "a raw control character": VALID.replace(b'"x"', b'"\x01"'),
     "a raw newline": VALID.replace(b'"x"', b'"\n"'),
     "NUL at the end": VALID + b"\0",
-    "something at the end": VALID + b"x",
+    "trailing characters": VALID + b"x",
     "two messages": VALID + VALID,
     "two messages on two lines": VALID + b"\n" + VALID,
     "NaN": VALID.replace(b'"x"', b"NaN"),
     "Infinity": VALID.replace(b'"x"', b"-Infinity"),
-    "a number without end": VALID.replace(b'"x"', b"1" * 100_000),
-    "an exponent without end": VALID.replace(b'"x"', b"1e" + b"9" * 100_000),
+    "an incomplete number": VALID.replace(b'"x"', b"1" * 100_000),
+    "an incomplete exponent": VALID.replace(b'"x"', b"1e" + b"9" * 100_000),
     "hexadecimal": VALID.replace(b'"x"', b"0x10"),
     "a leading zero": VALID.replace(b'"x"', b"010"),
     "a leading plus": VALID.replace(b'"x"', b"+1"),
@@ -131,10 +131,10 @@ NOT_JSON: Final[dict[str, bytes]] = {
     "a comment": b"/* */" + VALID,
     "a trailing comma": VALID[:-1] + b",}",
     "a bad escape": VALID.replace(b'"x"', b'"\\x41"'),
-    "brackets without end": b"[" * 1_000_000,
-    "objects without end": b'{"a":' * 500_000,
-    "deep and whole": b"[" * 100_000 + b"]" * 100_000,
-    "cut in the middle": VALID[: len(VALID) // 2],
+    "unclosed brackets": b"[" * 1_000_000,
+    "unclosed objects": b'{"a":' * 500_000,
+    "deep and closed": b"[" * 100_000 + b"]" * 100_000,
+    "truncated": VALID[: len(VALID) // 2],
 }
 
 
@@ -380,15 +380,15 @@ def test_batch_entries_fail_separately_and_never_nest(target: Target) -> None:
 
 SLOW: Final[dict[str, tuple[JsonObject, bool]]] = {
     "a pattern that backtracks": ({"pattern": "a" * 50_000 + "!"}, False),
-    "the same that fits": ({"pattern": "a" * 50_000}, True),
+    "a matching text for this pattern": ({"pattern": "a" * 50_000}, True),
     "very many items that differ": ({"several": list(range(200_000))}, True),
     "very many lists that differ": ({"several": [[number] for number in range(50_000)]}, True),
     "very many objects that differ at the end": ({"several": [{"a" * 50: n} for n in range(20_000)]}, True),
     "very many invalid items": ({"choice": ["c"] * 200_000}, False),
-    "an address of many dots": ({"mail": "a@" + "a." * 100_000}, False),
-    "an address of many percents": ({"address": "x:" + "%" * 300_000}, False),
-    "a member that is not there": ({"x" * 300_000: 1}, False),
-    "very many members that are not there": ({f"n{number}": 1 for number in range(50_000)}, False),
+    "an email address with many dots": ({"mail": "a@" + "a." * 100_000}, False),
+    "an email address with many percent signs": ({"address": "x:" + "%" * 300_000}, False),
+    "a missing member": ({"x" * 300_000: 1}, False),
+    "very many missing members": ({f"n{number}": 1 for number in range(50_000)}, False),
 }
 
 

@@ -25,8 +25,8 @@ CHUNKED: Final = b"Transfer-Encoding: chunked"
 TWO: Final = b"Content-Length: 2"
 
 AMBIGUOUS: Final = {
-    "length beside chunked": POST + b"Content-Length: 4\r\n" + CHUNKED + END + b"0\r\n\r\n",
-    "chunked beside length": POST + CHUNKED + b"\r\nContent-Length: 4" + END + b"0\r\n\r\n",
+    "length and chunked": POST + b"Content-Length: 4\r\n" + CHUNKED + END + b"0\r\n\r\n",
+    "chunked and length": POST + CHUNKED + b"\r\nContent-Length: 4" + END + b"0\r\n\r\n",
     "two lengths": POST + b"Content-Length: 0\r\nContent-Length: 60" + END,
     "one length twice": POST + TWO + b"\r\n" + TWO + END + b"{}",
     "a list of lengths": POST + b"Content-Length: 2, 2" + END + b"{}",
@@ -59,7 +59,7 @@ AMBIGUOUS: Final = {
     "a chunk's size with a sign": POST + CHUNKED + END + b"+2\r\n{}\r\n0\r\n\r\n",
     "a chunk's size with a space": POST + CHUNKED + END + b"2 \r\n{}\r\n0\r\n\r\n",
     "a chunk's size that overflows": POST + CHUNKED + END + b"10000000000000002\r\n{}\r\n0\r\n\r\n",
-    "a chunk that is longer than it says": POST + CHUNKED + END + b"2\r\n{}xx\r\n0\r\n\r\n",
+    "a chunk longer than its size": POST + CHUNKED + END + b"2\r\n{}xx\r\n0\r\n\r\n",
     "two hosts": b"GET /-/healthy HTTP/1.1\r\n" + HOST + b"Host: evil.example.com" + END,
     "no host": b"GET /-/healthy HTTP/1.1" + END,
     "a space in the target": b"GET /-/healthy x HTTP/1.1\r\n" + HOST + b"\r\n",
@@ -70,9 +70,9 @@ AMBIGUOUS: Final = {
 PLAIN: Final = {
     "a length": POST + TWO + END + b"{}",
     "chunks": POST + CHUNKED + END + CHUNKS,
-    "chunks, in other letters": POST + b"Transfer-Encoding: cHuNkEd" + END + CHUNKS,
+    "chunks in upper case": POST + b"Transfer-Encoding: cHuNkEd" + END + CHUNKS,
     "chunks with extensions": POST + CHUNKED + END + b"2;a=b\r\n{}\r\n0\r\n\r\n",
-    "a body that nobody wants": b"GET /-/healthy HTTP/1.1\r\n" + HOST + TWO + END + b"{}",
+    "an unexpected body": b"GET /-/healthy HTTP/1.1\r\n" + HOST + TWO + END + b"{}",
     "empty lines before": b"\r\n\r\nGET /-/healthy HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 """Valid requests that can be followed by another one."""

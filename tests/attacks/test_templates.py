@@ -160,14 +160,14 @@ def test_names_of_inputs_are_data(target: Target) -> None:
 
 
 LARGE: dict[str, tuple[str, dict[str, Json]]] = {
-    "one number a turn": ("looped", {"xs": [""] * 100_000, "ns": [1.0] * 400_000}),
+    "a number per iteration": ("looped", {"xs": [""] * 100_000, "ns": [1.0] * 400_000}),
     "every pair": ("crossed", {"xs": [0] * 20_000}),
     "every pair of large items": ("crossed", {"xs": ["x" * 1000] * 1000}),
-    "text that grows": ("replaced", {"text": "x" * 200_000, "old": "x", "new": "y" * 200_000}),
-    "text between all characters": ("replaced", {"text": "x" * 400_000, "old": "", "new": "y" * 400_000}),
+    "growing text": ("replaced", {"text": "x" * 200_000, "old": "x", "new": "y" * 200_000}),
+    "a separator between all characters": ("replaced", {"text": "x" * 400_000, "old": "", "new": "y" * 400_000}),
     "a long separator": ("joined", {"xs": [""] * 100_000, "between": "x" * 100_000}),
-    "a member far down": ("sorted", {"xs": [{}] * 50_000, "by": "a." * 400_000}),
-    "a margin for every line": ("padded", {"text": "\n" * 500_000, "n": 100}),
+    "a deeply nested member": ("sorted", {"xs": [{}] * 50_000, "by": "a." * 400_000}),
+    "an indent for every line": ("padded", {"text": "\n" * 500_000, "n": 100}),
     "many names": ("say_all", {str(number): "x" * 10 for number in range(100_000)}),
 }
 

@@ -45,14 +45,14 @@ PLAN = Plan(
     files={
         "docs/a.md": "inside",
         "docs/sub/b.md": "inside too",
-        "docs/my file.md": "with a blank",
+        "docs/my file.md": "with a space",
         "docs/ü.md": "beyond ASCII",
-        "docs/50%.md": "with a percent",
+        "docs/50%.md": "with a percent sign",
         "docs/a%2fb.md": "looks encoded",
         "docs/.hidden.md": "hidden canary",
         "docs/.git/config.md": "hidden canary",
-        "docs/a.txt": "not what the glob says",
-        "secret.md": "beside the root",
+        "docs/a.txt": "does not match the glob",
+        "secret.md": "next to the root",
     },
 )
 
@@ -170,9 +170,9 @@ INSIDE: Final = {
     "docs:///sub/b.md": "inside too",
     "docs:///sub%2Fb.md": "inside too",
     "docs:///%61.md": "inside",
-    "docs:///my%20file.md": "with a blank",
+    "docs:///my%20file.md": "with a space",
     "docs:///%C3%BC.md": "beyond ASCII",
-    "docs:///50%25.md": "with a percent",
+    "docs:///50%25.md": "with a percent sign",
     "docs:///a%252fb.md": "looks encoded",
 }
 

@@ -27,7 +27,7 @@ async def test_labels_are_recorded_and_other_claims_are_not(tmp_path: Path) -> N
     records = [record for record in map(json.loads, text.splitlines()) if record["event"] == "call"]
     assert [record["labels"] for record in records] == [
         {"team": "red", "who": "ANN"},
-        # A missing claim does not cost the record.
+        # A missing claim does not prevent the record.
         {"team": None, "who": "BOB"},
         {"team": "x" * 256, "who": "CID"},
     ]

@@ -401,10 +401,10 @@ def test_reload_does_not_wait_for_the_replaced_log(tmp_path: Path) -> None:
         recorder.refuse(ConfigError([Problem(message="none")]))
         wait_until(lambda: recorder.is_failing)
         (tmp_path / "logs").mkdir()
-        assert is_stuck.wait(20), "its thread is in the middle of a write from here on"
+        assert is_stuck.wait(20), "the thread is writing from here on"
         recorder.refuse(ConfigError([Problem(message="queued")]))
         recorder.serve(served("other.log"))
-        assert "audit records lost" not in events, "nobody has waited until patience was at its end"
+        assert "audit records lost" not in events, "the end did not wait for the timeout"
         release.set()
         recorder.close()
     finally:

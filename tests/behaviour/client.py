@@ -175,7 +175,7 @@ class Client:
         return answer
 
     def _reply_to(self, question: JsonObject) -> None:
-        assert not self.cell.is_modern, "this revision has no requests of the server"
+        assert not self.cell.is_modern, "the revision does not support requests of the server"
         self.asked.append(question)
         result = self.says(question["method"], question.get("params", {}))
         replying = asyncio.create_task(self.wire.send({"jsonrpc": "2.0", "id": question["id"], "result": result}, None))
@@ -234,7 +234,7 @@ async def listed(client: Client, method: str, member: str) -> list[Json]:
         if "nextCursor" not in result:
             return entries
         params = {"cursor": result["nextCursor"]}
-    raise AssertionError("the list has no end")
+    raise AssertionError("the list is endless")
 
 
 def named(entries: Sequence[Json], name: str) -> Json:

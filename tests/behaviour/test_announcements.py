@@ -60,7 +60,7 @@ async def test_removed_and_restored_tool_is_announced_each_time(client: Client) 
 
 @cells(until=LATEST_LEGACY, binding=HTTP)
 @requirement("list-changed/waits")
-@one_process("what others announce may come while the stream opens, and is told again then")
+@one_process("notifications of other tests can arrive while the stream opens, and are repeated then")
 async def test_changes_without_a_stream_are_announced_once_when_one_opens(client: Client) -> None:
     for _ in range(3):
         await client.call("change", kind="tools")

@@ -149,7 +149,7 @@ async def test_every_kind_of_tool_can_be_confirmed_or_declined(cell: Cell, newco
             assert await text(client, tool, **arguments) == f"error: The user {did}; nothing was done."
 
 
-def misunderstand(_method: str, _params: JsonObject) -> Json:
+def respond_with_invalid_content(_method: str, _params: JsonObject) -> Json:
     return {"action": "accept", "content": {"name": 7}}
 
 
@@ -159,7 +159,7 @@ async def test_invalid_response_to_a_question_is_an_error_of_its_era(
     cell: Cell, newcomer: Newcomer, daemon: Daemon
 ) -> None:
     client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
-    client.says = misunderstand
+    client.says = respond_with_invalid_content
     answer = await converse(client, "named")
     if cell.is_modern:
         assert answer.error["code"] == -32602

@@ -112,7 +112,7 @@ async def test_invalid_file_changes_nothing_for_clients(
     assert ear.heard(CHANGED["tools"]) == []
 
 
-@one_process("standard streams belong to one")
+@one_process("standard streams belong to one process")
 @requirement("subscriptions/server-ends")
 async def test_removed_view_ends_its_stdio_subscription(config: Path, newcomer: Newcomer) -> None:
     plain = config.read_text()

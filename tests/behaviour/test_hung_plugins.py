@@ -34,7 +34,7 @@ VERSION = "first"
 FIXED = PLUGIN.replace('"first"', '"none"') + "\ndef startup():\n    global VERSION\n    VERSION = 'started'\n"
 
 
-@one_process("calls fill the threads of whichever they come to")
+@one_process("the calls must fill the threads of one process")
 async def test_hung_functions_do_not_block_other_work(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(FILE)
     for name, text in {"plugins/house.py": PLUGIN, "note.txt": "a note", "docs/a.md": "a page"}.items():

@@ -85,7 +85,7 @@ async def test_large_output_does_not_block_others(
             now = time.process_time()
             longest, last = max(longest, now - last), now
         assert await call
-    assert longest < (last - begun) / 2, "the loop stood still while it was shaped"
+    assert longest < (last - begun) / 2, "the event loop was blocked while the output was processed"
 
 
 async def test_huge_output_is_shown_by_head_tail_and_size(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ EDITS: Final[dict[str, tuple[Edit, Sequence[str]]]] = {
     "removed file of a glob": (lambda folder: (folder / "docs/deep/b.md").unlink(), [RESOURCES]),
     "written file": (in_place("docs/a.md", "one", "two"), [UPDATED]),
     "replaced file": (replaced("docs/a.md", "one", "two"), [UPDATED]),
-    "written file that nobody watches": (in_place("docs/deep/b.md", "one", "two"), []),
+    "written file without subscriptions": (in_place("docs/deep/b.md", "one", "two"), []),
     "written file of one resource": (in_place("page.txt", "one", "two"), [UPDATED]),
     "resource's text": (replaced("config.yaml", "text: first", "text: second"), [UPDATED]),
     "resource's description": (replaced("config.yaml", "A note.", "The note."), [RESOURCES]),

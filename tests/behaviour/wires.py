@@ -46,7 +46,7 @@ class StdioWire:
         self.daemon.send(message)
 
     async def leave(self, call: Call) -> None:
-        raise AssertionError("a process has one connection for everything")
+        raise AssertionError("stdio has only one connection")
 
     async def raw(self, body: bytes) -> Answer:
         assert self.daemon.process.stdin is not None
@@ -91,7 +91,7 @@ class SseWire:
         assert status == 202, body
 
     async def leave(self, call: Call) -> None:
-        raise AssertionError("a client has one stream for everything")
+        raise AssertionError("HTTP+SSE has only one stream")
 
     async def raw(self, body: bytes) -> Answer:
         self._raw = asyncio.get_running_loop().create_future()

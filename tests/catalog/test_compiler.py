@@ -204,7 +204,7 @@ async def test_cached_result_is_reused(compiled: Compile, tmp_path: Path) -> Non
     answers = [await executor.execute(make_invocation()) for _ in range(3)]
     assert answers == [Value(value="1")] * 3
     again = compiled(text.format(ttl="1m")).tools["count"].executor
-    assert await again.execute(make_invocation()) == Value(value="1"), "the same definition keeps its answers"
+    assert await again.execute(make_invocation()) == Value(value="1"), "the cached result is kept"
     other = compiled(text.format(ttl="2m")).tools["count"].executor
     assert await other.execute(make_invocation()) == Value(value="2")
 
@@ -236,9 +236,9 @@ def test_changed_definition_changes_only_its_list(compiled: Compile, tmp_path: P
         return dict(compiled(text.format(words=words, answer=answer)).fingerprints)
 
     first = fingerprints()
-    assert fingerprints(answer="another") == first, "an answer is not in the list"
+    assert fingerprints(answer="another") == first, "content is not part of the list"
     (tmp_path / "docs" / "a.md").write_text("longer")
-    assert fingerprints() == first, "nor is what a file holds"
+    assert fingerprints() == first, "file content is not part of the list"
     assert fingerprints(words="U") == {**first, "tools": fingerprints(words="U")["tools"]} != first
     (tmp_path / "docs" / "b.md").write_text("b")
     assert fingerprints() == {**first, "resources": fingerprints()["resources"]} != first
@@ -316,14 +316,14 @@ def test_catalog_is_freed_with_its_last_reference(tmp_path: Path, services: Serv
     prompts = {f"p{i}": {"arguments": {"a": "An argument."}, "messages": [{"user": "{{ a }}"}]} for i in many}
     config.write_text(f"tools: {tools}\nresources: {resources}\nprompts: {prompts}")
 
-    def come_and_go() -> None:
+    def compile_and_discard() -> None:
         compile_catalog(load(config), services=services, plugins=plugins, generation=1)
 
-    come_and_go()  # what is imported and cached stays
+    compile_and_discard()  # excludes imports and caches
     gc.collect()
     gc.disable()
     try:
-        come_and_go()
+        compile_and_discard()
         assert gc.collect() < len(tools)
     finally:
         gc.enable()

@@ -37,7 +37,7 @@ FILES = {
     "errors that the compiler finds": _section(
         "tools", lambda _: "{description: d, content: ['{{nothing}}', '{{x}}']}"
     ),
-    "keys that stand twice": _section("tools", lambda _: "{description: d, description: e, content: [hi]}"),
+    "duplicate keys": _section("tools", lambda _: "{description: d, description: e, content: [hi]}"),
     "references to resources": _joined(
         _section("tools", lambda index: f"{{description: d, content: [{{resource: {{uri: 'x://a/{index}'}}}}]}}"),
         _section("resources", lambda index: f"{{uri: 'x://a/{index}', text: hello}}"),
@@ -69,6 +69,6 @@ def test_loading_takes_linear_time(tmp_path: Path, services: Services, text: Cal
 
         return run
 
-    loading(1)()  # what is done once in a process is done now
+    loading(1)()  # excludes one-time work
     small, large = cost(loading(SMALL)), cost(loading(SMALL * FACTOR))
     assert large < small * FACTOR * 1.05

@@ -1,4 +1,4 @@
-"""What a lock pins: everything that a definition consists of, and nothing that the machine or a secret adds."""
+"""A lock pins every part of a definition, but no secrets, and nothing that depends on the machine."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Definitions of other servers stay with the server that they were reviewed of."""
+"""Locked definitions of upstreams are bound to the reviewed server."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ TOOL = Tool.model_validate({"description": "Pays.", "content": "paid"})
 
 
 class Offers:
-    """Implements `DefinitionSource`: the same tool, from each of these entries."""
+    """Implements `DefinitionSource`: the same tool from each of several entries."""
 
     def __init__(self, *entries: str) -> None:
         self.entries = entries
@@ -34,7 +34,7 @@ class Offers:
             yield SourceEntry(definitions={("tools", "pay"): made}, fingerprint=name)
 
     async def follow(self, document: Document, changed: Callable[[], None]) -> None:
-        """Nothing is followed."""
+        """Do nothing."""
 
 
 def loaded(

@@ -166,5 +166,5 @@ def test_reference_lists_output_names_of_each_backend() -> None:
 
 def test_every_backend_has_a_row() -> None:
     fields = {*backends_of(Tool), *backends_of(Resource)}
-    assert fields - BACKENDS.keys() == {"files"}  # many resources, and no backend of one
-    assert BACKENDS.keys() - fields == {"upstream"}  # no key of a definition: see `catalog.compile.relayed`
+    assert fields - BACKENDS.keys() == {"files"}  # creates several resources
+    assert BACKENDS.keys() - fields == {"upstream"}  # not a key of definitions

@@ -133,7 +133,7 @@ def test_changed_plugin_is_imported_and_running_calls_keep_old_code(
     os.utime(folder / "plugins" / "helpers.py", ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
     opened(plugins, folder)
     assert found(plugins, "late:value")() == 2, "the same size and time do not hide a change"
-    assert old() == 1, "a late import finds what belongs to it"
+    assert old() == 1, "a late import uses the module of its generation"
 
 
 def test_plugin_directory_is_not_written_to(plugins: Plugins, folder: Path, write: Write) -> None:

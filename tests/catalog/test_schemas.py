@@ -211,7 +211,7 @@ def test_nested_values_and_alternatives_are_coerced() -> None:
     }
     given = {"filter": {"limit": "3"}}
     arguments.prepare(given)
-    assert given == {"filter": {"limit": "3"}}, "what the caller sent is left alone"
+    assert given == {"filter": {"limit": "3"}}, "the arguments of the caller are not modified"
 
 
 def test_valid_strings_are_not_coerced() -> None:

@@ -40,7 +40,7 @@ def serving(folder: Path, text: str) -> Iterator[str]:
 
 
 PARSE: dict[str, Callable[[str], Any]] = {"codex": tomllib.loads, "goose": yaml.safe_load}
-"""The parsers of those clients' files that are no JSON."""
+"""Parsers of client files that are not JSON."""
 SECTIONS = {"vscode": "servers", "codex": "mcp_servers", "goose": "extensions", "zed": "context_servers"}
 
 
@@ -74,7 +74,7 @@ def test_client_configuration_starts_the_server(
         assert place in finished.hints
         entry = parsed(client, finished.out)[SECTIONS.get(client, "mcpServers")]["small"]
         commands.add((entry.get("command") or entry["cmd"], *entry["args"]))
-    [command] = commands  # the same for all, so that it is started once
+    [command] = commands  # equal for all clients, so that one server is sufficient
     assert Path(command[0]).is_absolute()
     assert str(tmp_path / "config.yaml") in command
     done = subprocess.run(
@@ -316,7 +316,7 @@ def test_stdio_serves_a_view(run: Run, tmp_path: Path) -> None:
     initialized, listed = map(json.loads, out.splitlines())
     assert initialized["result"]["instructions"] == "For support."
     assert [tool["name"] for tool in listed["result"]["tools"]] == ["hi"]
-    missing = subprocess.run(  # not in this process, which it would end
+    missing = subprocess.run(  # not in this process, because it would exit
         [FORKED, "serve", "views.yaml", "--stdio", "--view", "nobody"],
         capture_output=True,
         text=True,

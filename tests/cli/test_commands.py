@@ -165,8 +165,8 @@ tools:
     assert run("validate", "--strict", "tested.yaml").code == 1
 
 
-UNSPEAKABLE = f"/tmp/{'x' * 300}"
-"""A path that the system will not even look for, as it will not below a directory that is closed to us."""
+REJECTED_PATH = f"/tmp/{'x' * 300}"
+"""A path that the system rejects with an error, like paths in an inaccessible directory."""
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ UNSPEAKABLE = f"/tmp/{'x' * 300}"
     ],
 )
 def test_inaccessible_path_is_reported_at_its_key(run: Run, tmp_path: Path, definition: str, place: str) -> None:
-    (tmp_path / "config.yaml").write_text(definition.replace("PATH", UNSPEAKABLE) + "\n")
+    (tmp_path / "config.yaml").write_text(definition.replace("PATH", REJECTED_PATH) + "\n")
     finished = run("validate", "--strict")
     assert finished.code in {1, 2}
     assert f": {place}" in finished.out.replace("warning: ", "")
@@ -256,7 +256,7 @@ def test_unknown_name_is_a_one_line_error(run: Run, words: list[str]) -> None:
     assert len(finished.hints.splitlines()) == 1
 
 
-LEAVES_OUT = """\
+UNAVAILABLE = """\
 tools:
   here: {description: H., content: h}
   gone: {description: G., content: g, requires: {commands: [no-such-command]}}
@@ -280,7 +280,7 @@ prompts:
 def test_unavailable_definition_is_an_error_with_reason(
     run: Run, tmp_path: Path, words: list[str], reason: str
 ) -> None:
-    (tmp_path / "config.yaml").write_text(LEAVES_OUT)
+    (tmp_path / "config.yaml").write_text(UNAVAILABLE)
     finished = run(*words)
     assert (finished.code, finished.out) == (1, "")
     assert finished.hints.startswith(reason)
@@ -289,14 +289,14 @@ def test_unavailable_definition_is_an_error_with_reason(
 
 
 def test_file_with_unavailable_definitions_is_valid(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(LEAVES_OUT)
+    (tmp_path / "config.yaml").write_text(UNAVAILABLE)
     finished = run("validate")
     assert finished.code == 0
     assert "tools.gone is not available here: the command no-such-command is not on PATH\n" in finished.hints
 
 
 def test_list_reports_unavailable_definitions(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(LEAVES_OUT)
+    (tmp_path / "config.yaml").write_text(UNAVAILABLE)
     finished = run("list")
     assert (finished.code, finished.out) == (0, "tools\nhere    H.\n")
     assert [line.split(" is ")[0] for line in finished.hints.splitlines()] == [
@@ -409,7 +409,7 @@ def test_full_disk_is_reported(tmp_path: Path, words: list[str]) -> None:
         finished = subprocess.run(
             [FORKED, *words], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
         )
-    # At its own end, the interpreter of the test can fail to flush standard output too.
+    # The interpreter of the test can also fail to flush standard output when it exits.
     said = finished.stderr.partition("Exception ignored in")[0]
     assert (finished.returncode in {1, 120}, said) == (True, "error: cannot write: No space left on device\n")
 

@@ -11,7 +11,7 @@ from tests.cli.typed import Run
 from tests.fork_launcher import fork_launcher
 from tests.programs import need
 
-PRESSED = {
+COMPLETION_SCRIPTS = {
     "bash": """
 source <(mcp-gateway completion bash)
 COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
@@ -28,11 +28,11 @@ mcp-gateway completion fish | source
 complete -C '{line}'
 """,
 }
-"""What a shell does when Tab is pressed. Bash and zsh give a completion function its words in variables."""
+"""Scripts that complete a line like the Tab key. Bash and zsh pass the words in variables."""
 
 
 @pytest.mark.build
-@pytest.mark.parametrize("shell", PRESSED)
+@pytest.mark.parametrize("shell", COMPLETION_SCRIPTS)
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
@@ -45,9 +45,9 @@ complete -C '{line}'
     ],
 )
 def test_shell_completes(run: Run, tmp_path: Path, shell: str, line: str, expected: set[str]) -> None:
-    del run  # it is its small file that is wanted
+    del run  # creates a small file
     words = [*line.split(), *([""] if line.endswith(" ") else [])]
-    script = PRESSED[shell].format(line=line, words=" ".join(f"'{word}'" for word in words))
+    script = COMPLETION_SCRIPTS[shell].format(line=line, words=" ".join(f"'{word}'" for word in words))
     finished = subprocess.run(
         [need(shell), *(["-f"] if shell == "zsh" else []), "-c", script],
         env={"PATH": f"{fork_launcher().folder}:{os.environ['PATH']}", "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"},

@@ -30,7 +30,7 @@ NAMES = ("PLAIN", "QUOTED", "EXPORTED", "SET", "EMPTY", "BROKEN", "TOKEN", "MCP_
 def directory(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     del run  # which has changed the working directory
     for name in NAMES:
-        # The second call alone would not remove the variable after the test.
+        # With only the second call, the variable would remain after the test.
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     (tmp_path / "config.yaml").write_text(CONFIG)

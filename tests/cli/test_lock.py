@@ -143,7 +143,7 @@ async def test_locked_plugin_code_runs_until_it_is_replaced(house: House, pipeli
     await reload(pipeline)
     assert pipeline.store.current.tools["second"] is old
     assert log.read_text() == "up two "
-    house.lock()  # imports it, and starts nothing
+    house.lock()  # imports the plugin without running its hooks
     await reload(pipeline)
     assert pipeline.store.current.tools["second"] is not old
     async with asyncio.timeout(10):

@@ -171,9 +171,9 @@ def test_embedded_text_has_positions_in_its_file() -> None:
     assert place_of(None, node.items[0]).line == 2
 
 
-_NUMBERS_OF_1_2_ALONE = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+|[-+]?[0-9]+\.?[0-9]*")
+_NUMBERS_ONLY_IN_1_2 = re.compile(r"[-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+|[-+]?[0-9]+\.?[0-9]*")
 _words = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=20).filter(
-    lambda word: _NUMBERS_OF_1_2_ALONE.fullmatch(word) is None
+    lambda word: _NUMBERS_ONLY_IN_1_2.fullmatch(word) is None
 )
 _scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | _words
 _documents = st.dictionaries(

@@ -21,7 +21,7 @@ BLOCKS: Final = (
     else []
 )
 
-pytestmark = pytest.mark.skipif(not BLOCKS, reason="the description of the language is not beside the project")
+pytestmark = pytest.mark.skipif(not BLOCKS, reason="the language description is not available")
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def environ() -> dict[str, str]:
     return dict.fromkeys(re.findall(r"\$\{env:(\w+)\}", "".join(BLOCKS)), "value")
 
 
-def with_files_of_its_own(block: str, folder: Path) -> str:
+def with_local_files(block: str, folder: Path) -> str:
     """Return the block with `${file:…}` pointing into the test's folder instead of `/run/secrets`."""
     secret = folder / "secret"
     secret.write_text("value", encoding="utf-8")
@@ -46,7 +46,7 @@ def problems_of(main: Path, environ: dict[str, str]) -> tuple[Problem, ...]:
 @pytest.mark.parametrize("block", BLOCKS)
 def test_documented_block_is_loaded(tmp_path: Path, block: str, environ: dict[str, str]) -> None:
     main = tmp_path / "config.yaml"
-    main.write_text(with_files_of_its_own(block, tmp_path), encoding="utf-8")
+    main.write_text(with_local_files(block, tmp_path), encoding="utf-8")
     others = [problem for problem in problems_of(main, environ) if problem.message != "not supported by this version"]
     assert others == []
 

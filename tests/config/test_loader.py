@@ -195,7 +195,7 @@ def test_empty_sections_are_ignored(tmp_path: Path) -> None:
     assert config.document.server.name == "mcp-gateway"
 
 
-# Files that are no good.
+# Invalid files.
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_errors_in_markdown_files_are_located(tmp_path: Path) -> None:
     ]
 
 
-# Where things stand.
+# Locations.
 
 
 def test_every_node_can_be_located(tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_requested_files_are_watched(tmp_path: Path) -> None:
     assert {tmp_path, tmp_path / "keys"} <= config.directories
 
 
-# What is compiled although there are errors.
+# Partial results.
 
 
 def test_invalid_definition_is_omitted(tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ def test_compiler_problems_mask_secrets(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-# Any file at all.
+# Arbitrary files.
 
 
 def found(path: Path) -> tuple[Problem, ...]:
@@ -492,7 +492,7 @@ def test_thousand_tools_load_quickly(tmp_path: Path) -> None:
     assert time.process_time() - started < 3  # a tenth of that on an idle machine
 
 
-# Patterns that lead far.
+# Patterns.
 
 
 @pytest.fixture
@@ -535,7 +535,7 @@ def test_pattern_matches_like_glob(
     tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], links: list[tuple[str, str]], steps: list[str]
 ) -> None:
     """With links in a cycle, a file has many paths. It is found once."""
-    assume(not links or steps.count("**") < 2)  # the reference goes round the circle forty times for each of them
+    assume(not links or steps.count("**") < 2)  # the reference follows the cycle forty times
     folder = tmp_path_factory.mktemp("pattern") / "here"
     folder.mkdir()
     for names in files:

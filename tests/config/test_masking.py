@@ -131,7 +131,7 @@ def test_secret_inside_base64_is_masked(before: str, after: str) -> None:
     encoded = base64.b64encode(f"{before}{SECRET}{after}".encode()).decode()
     masked = Redactor([SECRET]).text(f"Basic {encoded}")
     assert "***" in masked
-    assert len(masked) <= len("Basic ***") + 16, "what is left of it are the characters that its neighbours share"
+    assert len(masked) <= len("Basic ***") + 16, "only characters that depend on neighbours remain"
 
 
 @pytest.mark.parametrize("echoed", ["hunter2%2f%2b%c3%bc%222", "hunter2/%2B%C3%BC%222", "hunter2/+ü&quot;2"])
@@ -314,7 +314,7 @@ _SPREAD: Final = tuple(
         ),
     )
 )
-"""Those that may be longer than what is left out at a cut."""
+"""Encodings that can be longer than the text that is removed at a truncation."""
 
 
 @pytest.mark.parametrize("control", ["\x1b", "\0", "\r", "\b", "\x7f", "\x85", "\u200b", "\u202e", "\ufeff", "\n"])

@@ -22,7 +22,7 @@ COMMITTED: Final = PROJECT / "config" / "schema.json"
 TESTDATA: Final = Path(__file__).parent / "testdata"
 
 SCHEMA: Final = json.loads(COMMITTED.read_text())
-"""The committed one, which is read in a moment; a test below proves that it is the models' own."""
+"""The committed schema, because generating it is slow. A test checks that it is current."""
 VALIDATOR: Final = jsonschema_rs.Draft202012Validator(SCHEMA)
 
 VALID: Final = """\

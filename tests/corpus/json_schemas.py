@@ -66,17 +66,17 @@ CORPUS: Final = Corpus(
     title="JSON Schema",
     about="""
 Every test of [JSON-Schema-Test-Suite](https://github.com/json-schema-org/JSON-Schema-Test-Suite) for draft 2020-12.
-A value that the suite calls valid must be accepted, and any other value refused.
+Values that are valid according to the suite must be accepted, and other values must be rejected.
 """,
     checks={"required": "Tests of the standard", "optional": "Optional tests"},
     reasons={
-        "remote": "The schema refers to another document. None is ever fetched: put it into `$defs`.",
+        "remote": "The schema refers to another document, which is not fetched. Copy it to `$defs`.",
         "dialect": "`$schema` names a custom metaschema. 2020-12, 2019-09 and draft-07 are supported.",
         "integers": "The schema contains an integer of more than 64 bits.",
         "pattern of names": "A pattern in `patternProperties` is too expensive to check safely.",
-        "formats are checked": "The suite treats `format` as a comment. The gateway rejects values that do not match "
-        "`date`, `time`, `date-time`, `email`, `uuid`, `ipv4`, `ipv6` or `uri`.",
-        "formats are not checked": "Other formats, such as `hostname` and `duration`, are listed but not checked.",
+        "formats are checked": "The suite treats `format` as an annotation. The gateway rejects values that do not "
+        "match `date`, `time`, `date-time`, `email`, `uuid`, `ipv4`, `ipv6` or `uri`.",
+        "formats are not checked": "Other formats, such as `hostname` and `duration`, are shown but not checked.",
     },
     parts=parts,
     verdicts=verdicts,

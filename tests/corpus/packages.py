@@ -99,6 +99,6 @@ def _run(command: Sequence[str | Path], *, cwd: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Install the packages that the corpora come from.")
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--all", action="store_true", help="install every server, not only those of the sample")
+    parser.add_argument("--all", action="store_true", help="install all servers instead of the sample")
     given = parser.parse_args()
     install(given.directory.resolve(), is_whole=given.all)

@@ -294,25 +294,25 @@ def parts(*, is_whole: bool) -> list[str]:
 CORPUS: Final = Corpus(
     title="Published MCP servers",
     about="""
-Servers from npm and PyPI that start without a network and without credentials, each asked directly and through the
-gateway. Compared field by field are instructions, the lists of tools, resources, templates and prompts, and the answers
-to calls with sample arguments: up to ten tools, five resources and five prompts of each server. Servers run without a
-network, so many answers are errors; those must be equal too. Times and random values are compared by their type.
+Servers from npm and PyPI that start without a network and without credentials. Each server is queried directly and
+through the gateway. Instructions, lists and results of calls with sample arguments are compared field by field, for up
+to ten tools, five resources and five prompts per server. Many results are errors, because servers have no network.
+Errors must be equal too. Times and random values are compared by type.
 """,
     checks={
         "servers": "Servers",
         "lists legacy": "Entries of lists, client of 2025-11-25",
-        "calls legacy": "Answers, client of 2025-11-25",
+        "calls legacy": "Results, client of 2025-11-25",
         "lists modern": "Entries of lists, client of 2026-07-28",
-        "calls modern": "Answers, client of 2026-07-28",
+        "calls modern": "Results, client of 2026-07-28",
     },
     reasons={
-        "time": "The server limits its rate, so that its answers depend on the time between calls.",
-        "member": "The server adds a member to its result that MCP does not define; it is not relayed.",
-        "environment": "The tool shows its environment or its client, which is the gateway.",
-        "long": "With its prefix the name is longer than 64 characters; `override` can shorten it.",
-        "twice": "The server lists one URI as a resource and as a template; it is listed once, as a resource.",
-        "task": "The tool can only be called as a task of the upstream, and is not offered.",
+        "time": "The server has a rate limit, so its results depend on the time between calls.",
+        "member": "The result contains a member that MCP does not define. It is not relayed.",
+        "environment": "The result contains the environment or the client of the server, which is the gateway.",
+        "long": "The name with its prefix is longer than 64 characters. `override` can shorten it.",
+        "twice": "The server lists a URI as a resource and as a template. The gateway lists it only as a resource.",
+        "task": "The tool can only be called as a task of the upstream, so it is not offered.",
     },
     parts=parts,
     verdicts=verdicts,

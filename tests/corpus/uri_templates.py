@@ -79,17 +79,18 @@ def parts(*, is_whole: bool) -> list[str]:
 CORPUS: Final = Corpus(
     title="URI templates",
     about="""
-The examples of RFC 6570 and further ones from [uritemplate-test](https://github.com/uri-templates/uritemplate-test).
-Expansion must give a result of the suite. For matching, a template becomes the `uri` of a resource, and the variables
-that are found in its expansion must lead to the same URI again.
+The examples of RFC 6570 and others from [uritemplate-test](https://github.com/uri-templates/uritemplate-test).
+Expansions must equal those of the suite. For matching, a template becomes the `uri` of a resource. The variables that
+are matched in an expanded URI must expand to the same URI again.
 """,
     checks={"expansion": "Templates to expand", "matching": "Expanded URIs to match"},
     reasons={
         "encoded name": "Names of variables are inputs: letters, digits and `_`, without percent-encoding.",
-        "prefix of an object": "`{keys:1}` of an object is expanded as `{keys}`; RFC 6570 does not define it.",
-        "form": "A resource's `uri` takes `{var}`, `{+var}`, `{/var}` and `{?a,b}`; other forms only expand.",
+        "prefix of an object": "`{keys:1}` of an object is expanded as `{keys}`, because RFC 6570 does not define it.",
+        "form": "The `uri` of a resource supports `{var}`, `{+var}`, `{/var}` and `{?a,b}`. "
+        "Other forms can only be expanded.",
         "twice": "A variable that occurs twice cannot be matched.",
-        "neighbours": "Two variables without text between them cannot be told apart.",
+        "neighbours": "Two variables without text between them cannot be distinguished.",
     },
     parts=parts,
     verdicts=verdicts,

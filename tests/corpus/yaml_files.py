@@ -86,16 +86,16 @@ def parts(*, is_whole: bool) -> list[str]:
 CORPUS: Final = Corpus(
     title="YAML",
     about="""
-Every document of [yaml-test-suite](https://github.com/yaml/yaml-test-suite), read as a configuration file. A valid
-document must have the value that the suite gives as JSON, and an invalid one must be refused.
+Every document of [yaml-test-suite](https://github.com/yaml/yaml-test-suite), read as a configuration file. Valid
+documents must have the JSON value in the suite, and invalid documents must be rejected.
 """,
     checks={"valid": "Valid documents", "invalid": "Invalid documents"},
     reasons={
         "tags": "Tags such as `!!set` or `!local` are not part of a configuration file.",
-        "keys": "Keys must be text: lists, mappings and empty keys are refused.",
-        "documents": "A file holds one document.",
-        "directives": "`%YAML` and other directives are refused.",
-        "parser": "The parser, libyaml, differs from YAML 1.2 in details, such as tabs, or `:` beside brackets.",
+        "keys": "Keys must be text. Lists, mappings and empty keys are rejected.",
+        "documents": "A file can contain only one document.",
+        "directives": "`%YAML` and other directives are rejected.",
+        "parser": "The parser, libyaml, differs from YAML 1.2 in details, such as tabs, or `:` next to brackets.",
     },
     parts=parts,
     verdicts=verdicts,

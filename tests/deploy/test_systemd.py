@@ -47,7 +47,7 @@ def test_stop_timeout_covers_the_drain(monkeypatch: pytest.MonkeyPatch) -> None:
     assert command == "serve"
     settings = settings_of(serve_parser("mcp-gateway serve").parse_intermixed_args(words))
     assert float(service["TimeoutStopSec"]) > settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
-    assert service["KillMode"] == "mixed", "a tool must not be told to stop while its call may finish"
+    assert service["KillMode"] == "mixed", "tools must not receive the stop signal while their calls can finish"
     assert service["Type"].startswith("notify")
 
 

@@ -100,4 +100,4 @@ def wait_for(port: int, process: subprocess.Popen[bytes], log: Path, *, seconds:
             if client.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.05)
-    raise AssertionError(f"the server does not listen: {log.read_text()}")
+    raise AssertionError(f"the server is not listening: {log.read_text()}")

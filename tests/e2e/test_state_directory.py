@@ -144,7 +144,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
     mounted.mkdir()
     mounting = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mounted)]
     if os.geteuid() != 0 or subprocess.run(mounting, check=False, capture_output=True).returncode:
-        pytest.skip("mounts a file system, for which it must be root")
+        pytest.skip("mounts a file system, which requires root")
     with (mounted / "ballast").open("wb", buffering=0) as filling, suppress(OSError):
         while True:
             filling.write(b"x" * 1024)

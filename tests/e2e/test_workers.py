@@ -157,7 +157,7 @@ async def test_workers_are_replaced_under_load_without_errors(
         assert calls > 0
         await running
         assert (load.account.failures, load.account.answered) == ([], 160)
-        assert set(load.account.initialized.values()) == {1}, "what one process signed is good at its successors"
+        assert set(load.account.initialized.values()) == {1}, "states of one process are valid in its successors"
         after = await until(other, url, lambda now: len(pids(now)) == 2)
         assert not before & pids(after)
         assert are_gone(before)

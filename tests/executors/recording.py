@@ -50,7 +50,7 @@ class RecordingContext:
 
     @property
     def http(self) -> aiohttp.ClientSession:
-        assert self.session is not None, "this test gave the context no session"
+        assert self.session is not None, "the context has no HTTP session"
         return self.session
 
     async def progress(self, value: float, total: float | None = None, message: str | None = None) -> None:

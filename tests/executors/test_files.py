@@ -215,7 +215,7 @@ async def test_file_over_the_limit_is_an_error(root: Path, threads: DaemonThread
         await read(served(root, threads), "docs:///a.md")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
 async def test_unreadable_file_is_an_error_without_its_path(root: Path, threads: DaemonThreadPool) -> None:
     (root / "a.md").write_text("a")
     (root / "a.md").chmod(0)
@@ -224,7 +224,7 @@ async def test_unreadable_file_is_an_error_without_its_path(root: Path, threads:
     assert str(caught.value) == "Cannot read the file: Permission denied"
 
 
-@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file here that nobody can read from its start")
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that cannot be read from its start")
 async def test_read_error_does_not_contain_the_path(threads: DaemonThreadPool) -> None:
     with pytest.raises(ExecutionError) as caught:
         await read(served(Path("/proc/self"), threads, "mem"), "docs:///mem")

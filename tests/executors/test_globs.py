@@ -163,7 +163,7 @@ def test_walk_stops_at_its_limit(tmp_path: Path) -> None:
     assert (len(cut.files), cut.is_incomplete) == (8, True)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every directory")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can list every directory")
 def test_unlistable_directory_is_named(tmp_path: Path) -> None:
     tree(tmp_path, "a.md", "locked/b.md")
     (tmp_path / "locked").chmod(0)

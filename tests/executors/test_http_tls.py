@@ -149,7 +149,7 @@ def test_relative_certificate_paths_give_equal_trust(folder: Path) -> None:
     assert first == second != other
 
 
-def test_settings_without_files_have_a_context_of_their_own(folder: Path) -> None:
+def test_settings_without_files_have_separate_contexts(folder: Path) -> None:
     scope = make_scope(folder=folder)
     first, second = (compile_tls(ClientTls(), scope.problems) for _ in range(2))
     assert first == second

@@ -826,7 +826,7 @@ def program(text: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(argv, env=environment, capture_output=True, timeout=60, check=False)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes a user without processes")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a user without processes")
 @linux_only
 def test_start_without_free_process_reaps_and_retries() -> None:
     nobody_else = 50_000 + os.getpid() % 10_000
@@ -900,7 +900,7 @@ def test_only_certain_leftovers_are_ended_at_start(mark: str) -> None:
 def test_calls_work_as_the_first_process_of_a_container() -> None:
     before = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if subprocess.run([*before, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no permission to make a process namespace")
+        pytest.skip("needs permission to create a process namespace")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     finished = subprocess.run(
         [*before, sys.executable, "-c", AS_INIT],

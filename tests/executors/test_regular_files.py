@@ -21,7 +21,7 @@ def test_file_up_to_the_limit_is_read_whole(tmp_path: Path) -> None:
         read_regular(str(tmp_path / "a"), max_size=2_999_999)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no file here that says it is empty")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs a file of unknown size")
 def test_limit_applies_to_files_without_a_known_size() -> None:
     assert read_regular("/proc/self/status", max_size=100_000).startswith(b"Name:")
     with pytest.raises(TooLargeError):

@@ -174,7 +174,7 @@ async def test_planted_library_is_not_loaded_outside(tool: Tool) -> None:
         with pytest.raises(ExecutionError, match=r"^the program 'none' does not exist"):
             await tool({"command": ["none"], **config})
         text = failure_of(await tool({"command": ["true"], **config}))
-        assert "libc.so.6" in text, "it was not loaded by the command either"
+        assert "libc.so.6" in text, "the command did not load the library either"
     assert not (tool.folder / "outside").exists()
 
 

@@ -1,6 +1,6 @@
 """A web browser without JavaScript: follows redirects, keeps cookies, and completes the forms of a sign-in.
 
-Uses only the standard library, because the drivers of official clients run it in environments of their own.
+Uses only the standard library, because the drivers of official clients import it in separate environments.
 """
 
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ class Browser:
                 page = self.submit(page, found[0], until=until, **found[1])
             else:
                 return page
-        raise AssertionError(f"no end after {STEPS} pages: {self.visited}")
+        raise AssertionError(f"more than {STEPS} pages: {self.visited}")
 
     def submit(self, page: Page, form: Form, *, until: str = "", **fields: str) -> Page:
         url = urljoin(page.url, form.action) if form.action else page.url
@@ -103,7 +103,7 @@ class Browser:
             if status not in {301, 302, 303}:
                 return Page(url, status, text)
             url, body = urljoin(url, location), None
-        raise AssertionError(f"no end after {STEPS} redirects: {self.visited}")
+        raise AssertionError(f"more than {STEPS} redirects: {self.visited}")
 
     def _send(self, url: str, body: bytes | None, origin: str) -> tuple[int, str, str]:
         target = _origin(url)

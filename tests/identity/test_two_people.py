@@ -1,6 +1,6 @@
 """Two people use one daemon with their own accounts, and no secret appears in logs, state, traces or the console.
 
-The daemon is a process of its own. Its provider, MCP server, database and browser sign-ins are real.
+The daemon runs in a separate process. Its provider, MCP server, database and browser sign-ins are real.
 """
 
 import asyncio
@@ -127,7 +127,7 @@ async def test_users_get_their_own_data_and_secrets_stay_hidden(
         "traces": b"".join(collector.raw),
         "console": "".join(shown).encode(),
     }
-    # Control: each of them contains what it is for.
+    # Control: each output contains its expected content.
     for name, expected in {
         "log": b"user signed in to a service",
         "state": b"CREATE TABLE encrypted",
@@ -151,7 +151,7 @@ async def check_own_data(served: Served, tokens: dict[str, str]) -> None:
 
 
 async def check_third_person(served: Served, token: str) -> None:
-    """Nobody else's data: one sentence with a link, and no rows."""
+    """Check that a third person gets a link and no data."""
     for tool, title in (("notes_whoami", "notes"), ("profile", "profile")):
         found = await result(served, token, tool)
         [content] = found["content"]
@@ -195,7 +195,7 @@ async def console_of(served: Served, browser: Browser) -> list[str]:
 
 
 def forms_of(secrets: Iterable[str]) -> list[bytes]:
-    """Return secrets as they are, and as they could be encoded in a header or a form."""
+    """Return secrets unchanged, and encoded as in headers and forms."""
     return [
         form
         for each in secrets

@@ -53,13 +53,13 @@ class Site:
 SITES: Final = [
     Site(name="as it is"),
     Site(
-        name="tls and prefix, told by the proxy",
+        name="tls and prefix, from the proxy",
         is_tls=True,
         has_prefix=True,
         listen="keepalive: 500ms, trusted_proxies: [127.0.0.1]",
     ),
     Site(
-        name="tls and prefix, told by the file",
+        name="tls and prefix, from the file",
         is_tls=True,
         has_prefix=True,
         listen='keepalive: 500ms, public_url: "https://127.0.0.1:1/ops"',

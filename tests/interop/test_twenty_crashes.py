@@ -138,5 +138,5 @@ async def test_sessions_of_official_clients_outlive_twenty_crashes(tmp_path: Pat
                 await check_continues(clients, note, crash=crash)
         for each in clients:
             sessions = [said["session"] for said in each.said if "session" in said]
-            assert len(sessions) == 1, "a client began anew"
+            assert len(sessions) == 1, "a client opened a new session"
             assert not any("failed" in said for said in each.said)

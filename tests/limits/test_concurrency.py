@@ -37,8 +37,8 @@ async def take(
     return await limiter.acquire(primitive, limit, caller=caller, deadline=deadline, of_caller=of_caller, of_all=of_all)
 
 
-async def take_every(limiter: ConcurrencyLimiter) -> ConcurrencyPermit:
-    """The only place of each limit."""
+async def take_only_permits(limiter: ConcurrencyLimiter) -> ConcurrencyPermit:
+    """Take the only permit of each limit."""
     return await take(limiter, limit=(1, 9), of_caller=(1, 9), of_all=(1, 9))
 
 
@@ -70,7 +70,7 @@ async def test_try_acquire_only_takes_a_free_permit() -> None:
     second = asyncio.create_task(take(limiter, limit=(1, 9)))
     await settle()
     first.release()
-    assert limiter.try_acquire("t", (1, 9)) is None  # the place belongs to the second call
+    assert limiter.try_acquire("t", (1, 9)) is None  # the permit belongs to the second call
     assert limiter.try_acquire("t", (2, 9)) is not None  # the limit was changed
     (await second).release()
 
@@ -216,15 +216,15 @@ async def test_acquired_permits_are_released_when_a_later_one_times_out() -> Non
 
 async def test_all_permits_of_a_call_are_suspended_and_resumed_together() -> None:
     limiter = ConcurrencyLimiter()
-    first = await take_every(limiter)
+    first = await take_only_permits(limiter)
     first.suspend()
-    second = await take_every(limiter)
+    second = await take_only_permits(limiter)
     back = asyncio.create_task(first.resume())
     await settle()
     assert not back.done()
     second.release()
     await back
-    third = asyncio.create_task(take_every(limiter))
+    third = asyncio.create_task(take_only_permits(limiter))
     await settle()
     assert not third.done()
     first.release()
@@ -234,15 +234,15 @@ async def test_all_permits_of_a_call_are_suspended_and_resumed_together() -> Non
 
 async def test_call_cancelled_while_resuming_counts_until_it_ends() -> None:
     limiter = ConcurrencyLimiter()
-    first = await take_every(limiter)
+    first = await take_only_permits(limiter)
     first.suspend()
-    second = await take_every(limiter)
+    second = await take_only_permits(limiter)
     back = asyncio.create_task(first.resume())
     await settle()
     back.cancel()
     await asyncio.wait([back])
     second.release()
-    waiting = asyncio.create_task(take_every(limiter))
+    waiting = asyncio.create_task(take_only_permits(limiter))
     await settle()
     assert not waiting.done()
     first.release()
@@ -346,7 +346,7 @@ class SuspensionMachine(RuleBasedStateMachine):
             self._settle()
 
     @invariant()
-    def nobody_is_counted_who_is_not_there(self) -> None:
+    def counts_equal_the_running_calls(self) -> None:
         for each in self._semaphores():
             assert 0 <= each.running <= len(self.open_calls) + len(self.waiting)
 

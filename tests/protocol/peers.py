@@ -108,7 +108,7 @@ class ModernPeer:
         self._ids: Final = count(1)
 
     async def send(self, message: JsonObject) -> bool:
-        assert "id" not in message, "a request to the client has no place in this revision"
+        assert "id" not in message, "the revision does not support requests to the client"
         self.sent.append(message)
         return True
 
@@ -135,7 +135,7 @@ class ModernPeer:
             if result.get("resultType") != "input_required":
                 return message
             params = {**params, **self.answers(result)}
-        raise AssertionError("there is no end of questions")
+        raise AssertionError("the questions are endless")
 
     def answers(self, result: JsonObject) -> dict[str, Json]:
         """Return the parameters of a retry."""

@@ -139,7 +139,7 @@ def test_parameters_of_functions_and_operations_named_caller(tmp_path: Path) -> 
     (tmp_path / "plugins" / "people.py").write_text('def who(caller: str) -> str:\n    """Say."""\n    return caller\n')
     file = 'plugins: [plugins]\ntools: {who: {python: "people:who"}}'
     assert any("tools.who.python.call: `caller` is not allowed" in each for each in problems(tmp_path, file))
-    # Nobody can rename the parameters of an imported document.
+    # Parameters of imported documents cannot be renamed.
     parameter = {"name": "caller", "in": "path", "required": True, "schema": {"type": "string"}}
     operation = {"operationId": "a", "description": "A.", "parameters": [parameter], "responses": {}}
     document = {

@@ -1,4 +1,4 @@
-"""Which changes of schemas break clients, and how they are described."""
+"""Detection and description of schema changes that break clients."""
 
 from typing import Any, Final
 

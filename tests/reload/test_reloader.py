@@ -202,34 +202,34 @@ async def test_write_through_a_link_is_detected(tmp_path: Path) -> None:
 
 async def test_save_during_a_snapshot_is_loaded_once(config: Path) -> None:
     """The snapshot sees the file half written, but the load reads it complete."""
-    is_half_written, looks = False, 0
+    is_half_written, snapshots = False, 0
 
-    class FinishedAfterTheLook(WatchPlan):
+    class CompletedAfterSnapshot(WatchPlan):
         def snapshot(self) -> Snapshot:
-            nonlocal is_half_written, looks
+            nonlocal is_half_written, snapshots
             seen = super().snapshot()
-            looks += 1
+            snapshots += 1
             if is_half_written:
                 is_half_written = False
                 config.write_text("whole")
             return seen
 
-    class HalfWrittenOnceServed(Loads):
+    class TruncatedAfterReload(Loads):
         def announce(self) -> None:
             nonlocal is_half_written
             if config.read_text() == "two":
                 config.write_text("")
                 is_half_written = True
 
-    plan = FinishedAfterTheLook(files=frozenset({config}), directories=frozenset({config.parent}))
-    loads = HalfWrittenOnceServed(config, plan)
+    plan = CompletedAfterSnapshot(files=frozenset({config}), directories=frozenset({config.parent}))
+    loads = TruncatedAfterReload(config, plan)
     reloader = loads.reloader()
     async for _ in watching(reloader):
         save_by_rename(config, "two")
         assert [await loads.next(), await loads.next()] == ["two", "whole"]
-        looks_before = looks
+        looks_before = snapshots
         async with asyncio.timeout(20):
-            while looks == looks_before:
+            while snapshots == looks_before:
                 await asyncio.sleep(0.01)
         assert (await reloader.reload()).is_good  # later than the load after the snapshot
         assert await loads.next() == "whole"
@@ -321,7 +321,7 @@ async def test_recreated_directory_is_watched_again(config: Path) -> None:
 
 async def test_polling_detects_changes_without_events(config: Path) -> None:
     loads = Loads(config, WatchPlan(files=frozenset({config})))
-    loads.plan = _without_events(loads.plan)
+    loads.plan = _PlanWithoutEvents(loads.plan)
     reloader = loads.reloader(poll=SOON)
     async for _ in watching(reloader):
         save_by_rename(config, "polled")
@@ -344,7 +344,7 @@ async def test_new_and_removed_files_of_a_tree_are_detected(tmp_path: Path) -> N
     async for _ in watching(loads.reloader()):
         (tree / "new.md").write_text("text")
         assert await loads.next() == "one"
-        os.unlink(tree / "new.md")  # noqa: PTH108 - beside rename and write, the bare call that editors make
+        os.unlink(tree / "new.md")  # noqa: PTH108 - the system call that editors make
         assert await loads.next() == "one"
 
 
@@ -362,7 +362,7 @@ async def test_failed_watch_does_not_delay_the_events_of_other_watches(config: P
                 assert await loads.next() == str(number)
 
 
-class _without_events(WatchPlan):  # noqa: N801 - reads as what it is at its one use
+class _PlanWithoutEvents(WatchPlan):
     """A plan for a file system without events."""
 
     def __init__(self, plan: WatchPlan) -> None:

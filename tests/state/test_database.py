@@ -63,7 +63,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
             ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", mounted], check=False, capture_output=True
         ).returncode
     ):
-        pytest.skip("mounts a file system, for which it must be root")
+        pytest.skip("mounts a file system, which requires root")
     yield mounted
     subprocess.run(["umount", "-l", mounted], check=True)
 

@@ -90,7 +90,7 @@ def test_unwritten_key_is_written_later(tmp_path: Path, monkeypatch: pytest.Monk
     assert own_keys(tmp_path)() != keys() == first == own_keys(directory)()
     (directory / KEY_FILE).unlink()
     assert keys() == first
-    assert own_keys(directory)() != first, "who deletes the file wants another key"
+    assert own_keys(directory)() != first, "deleting the file creates a new key"
 
 
 def test_key_file_is_created_once_and_private(tmp_path: Path) -> None:

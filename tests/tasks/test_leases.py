@@ -97,7 +97,7 @@ async def test_task_of_silent_replica_is_restarted_and_late_result_dropped(
     silent, other = workers
     await silent.begin("one", restarts=1)
     await until(lambda: other.begun == ["one"])
-    silent.release.set()  # it finishes what is not its own any more
+    silent.release.set()  # finishes a task that it no longer owns
     await until(lambda: silent.runner.running == 0)
     found = await other.runner.get("one")
     assert found is not None
@@ -105,7 +105,7 @@ async def test_task_of_silent_replica_is_restarted_and_late_result_dropped(
     assert other.runner.limiter.unfinished_by_caller == {"x": 1}
     other.release.set()
     assert (await ended(silent, "one")).status is TaskStatus.COMPLETED
-    # One hears of the end, and neither counts it any more.
+    # One replica is notified of the end, and neither counts the task.
     await until(lambda: [each.runner.limiter.unfinished for each in workers] == [0, 0])
 
 
@@ -132,7 +132,7 @@ async def test_renewed_lease_keeps_the_task_and_stores_its_message(server: Redis
         assert other.begun == []
         await other.runner.store.watch("one")
         await other.runner.cancel(task.id)
-        await until(lambda: renewing.runner.running == 0)  # told by the one that cancelled
+        await until(lambda: renewing.runner.running == 0)  # notified by the replica that cancelled
         assert (await ended(renewing, "one")).status is TaskStatus.CANCELLED
         await until(lambda: renewing.runner.limiter.unfinished == 0)
 

@@ -108,7 +108,7 @@ async def test_expired_task_is_unknown(store: TaskStore, clock: Clock) -> None:
 async def test_unfinished_tasks_and_the_newest_are_listed(store: TaskStore) -> None:
     for number, status in enumerate(TaskStatus):
         await store.add(replace(make_task(status.value, created=1000.0 + number), status=status))
-    if store.process is None:  # among several, what nobody runs is claimed
+    if store.process is None:  # of several tasks, the unclaimed one is claimed
         assert {task.id for task in await store.unfinished()} == {"working", "input_required"}
     assert [task.id for task in await store.newest(2)] == ["cancelled", "failed"]
 
@@ -163,7 +163,7 @@ def test_poll_interval_grows_with_age_up_to_tenfold() -> None:
 async def test_unreadable_record_does_not_hide_other_tasks(store: TaskStore) -> None:
     """The record is damaged, or was written by a newer version of the gateway."""
     if isinstance(store, MemoryTaskStore):
-        pytest.skip("nobody else writes there")
+        pytest.skip("no other process writes to it")
     for name in ("one", "two"):
         await store.add(replace(make_task(name), runner=""))
     for record in (b"\xc1", msgspec.msgpack.encode({"id": "one", "of": "the future"})):

@@ -105,7 +105,7 @@ def stack(monkeypatch: pytest.MonkeyPatch) -> Stack:
 
 def hold(stack: Stack, binding: str) -> None:
     names = [*stack.names, *_BEFORE_ITS_TASK[binding]]
-    print(f"{binding}: {len(names)} frames, {len(stack.forms)} forms: {sorted(stack.forms)}")  # noqa: T201 - the count is what is looked for
+    print(f"{binding}: {len(names)} frames, {len(stack.forms)} forms: {sorted(stack.forms)}")  # noqa: T201 - shown by `pytest -s`
     print(*reversed(names), sep="\n  ")  # noqa: T201 - as above
     assert "Dispatcher.answer" in names
     assert len(names) <= MAX_FRAMES, names

@@ -259,7 +259,7 @@ def chunked(body: bytes, *, size: int, extension: bytes = b"", trailer: bytes = 
         lambda: CHUNKED + b"2;x=" + b"y" * 3_000_000,
         lambda: chunked(PING, size=1, extension=b";" + b"y" * 2_000),
     ],
-    ids=["for two bytes", "for one message", "without an end", "a little for each byte"],
+    ids=["for two bytes", "for one message", "endless", "a little for each byte"],
 )
 async def test_body_with_excessive_chunk_framing_is_rejected(make: Callable[[], bytes]) -> None:
     sent = make()

@@ -131,7 +131,7 @@ def starting_late(folder: Path, **answers: str) -> str:
 @pytest.mark.parametrize(
     ("answers", "revision"),
     [({}, "2025-06-18"), ({"server/discover": ""}, "2025-06-18"), ({"server/discover": MODERN}, "2026-07-28")],
-    ids=["legacy", "ignores what it does not know", "modern"],
+    ids=["legacy", "ignores unknown methods", "modern"],
 )
 async def test_slow_server_is_started_once(
     answers: dict[str, str], revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

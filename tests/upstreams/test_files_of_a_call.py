@@ -33,7 +33,7 @@ async def test_call_passes_few_files(tool: str, tmp_path: Path) -> None:
             client = running.memory_client()
             call: JsonObject = {"name": tool, "arguments": {}}
             await client.request("tools/call", call)  # opens sessions and fills caches
-            # Background tasks may run during a call, so the smallest of several counts is taken.
+            # Background tasks can run during a call, so the smallest of several counts is taken.
             files = min([await _files_of(client, call) for _ in range(5)], key=len)
     print(f"{tool}: {len(files)} files")  # noqa: T201 - shown by `pytest -rP`
     assert len(files) <= AT_MOST[tool], "\n".join(sorted(files))

@@ -175,7 +175,7 @@ async def test_zero_retry_does_not_cause_a_tight_loop() -> None:
 
 
 async def test_short_retry_is_respected() -> None:
-    """With a growing pause, twelve streams would take half an hour."""
+    """With increasing delays, twelve streams would take half an hour."""
     wanted = asyncio.Semaphore(0)
 
     async def stream(_request: web.Request) -> web.Response:

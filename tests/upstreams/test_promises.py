@@ -32,7 +32,7 @@ PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
     "list_changed is relayed although nothing changed": (
         "test_failures.test_announcement_without_a_change_is_not_relayed",
     ),
-    "elicitation, sampling or roots are dropped without a word": (
+    "elicitation, sampling or roots are silently dropped": (
         "test_questions.test_elicitation_reaches_the_user",
         "test_questions.test_sampling_reaches_the_model",
         "test_questions.test_roots_reach_the_upstream",
@@ -46,7 +46,7 @@ PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
         "test_sessions.test_upstream_session_ends_with_the_client_session",
     ),
     "a start is as slow as the slowest server": ("test_failures.test_start_does_not_wait_with_remembered_lists",),
-    "names are cut until two are one": (
+    "truncated names collide": (
         "test_failures.test_long_and_duplicate_names_are_omitted_and_reported",
         "test_failures.test_duplicate_uri_is_omitted_with_a_hint_on_prefixes",
         "test_failures.test_template_of_the_file_takes_precedence",
@@ -59,8 +59,10 @@ PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
         "test_sessions.test_each_client_has_its_own_session_unless_shared",
         "test_signing_in.test_token_exchange_is_per_caller",
     ),
-    "the gateway's bearer leaks upstream": ("test_signing_in.test_credentials_do_not_follow_cross_origin_redirects",),
-    "the caller's bearer passes through": (
+    "the gateway's bearer token leaks upstream": (
+        "test_signing_in.test_credentials_do_not_follow_cross_origin_redirects",
+    ),
+    "the caller's bearer token is forwarded": (
         "test_sessions.test_callers_credentials_are_not_forwarded",
         "test_signing_in.test_token_exchange_is_per_caller",
     ),

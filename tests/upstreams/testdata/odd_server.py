@@ -1,6 +1,6 @@
-"""MCP servers over stdio that do not behave: `python odd_server.py MODE [FILE]`. No dependency, on purpose.
+"""MCP servers over stdio that violate the protocol: `python odd_server.py MODE [FILE]`. Has no dependencies.
 
-They are legacy, but for `confused` and where the second word is `modern`.
+The servers are legacy, except `confused` and those with the second word `modern`.
 """
 
 import json
@@ -62,7 +62,7 @@ def text(said: str) -> dict[str, Any]:
 
 
 def asked(question: dict[str, Any]) -> str:
-    """What the client answers, as JSON."""
+    """Return the response of the client as JSON."""
     say({"id": "question", "method": "elicitation/create", "params": question})
     for line in sys.stdin:
         if (message := json.loads(line)).get("id") == "question":
@@ -152,7 +152,7 @@ def serve() -> None:
         if "id" not in message or "method" not in message:
             continue
         if message["method"] == "server/discover" and MODE == "mute":
-            for _ in sys.stdin:  # it says nothing any more, whatever it is asked
+            for _ in sys.stdin:  # no longer responds
                 pass
         if message["method"] == "server/discover" and not IS_MODERN:
             say({"id": message["id"], "error": {"code": -32601, "message": "Method not found"}})
@@ -173,7 +173,7 @@ match MODE:
         for _ in sys.stdin:
             pass
     case "late":
-        while not os.path.exists(sys.argv[2]):  # noqa: PTH110 - starts quicker
+        while not os.path.exists(sys.argv[2]):  # noqa: PTH110 - starts faster
             time.sleep(0.02)
         TOOLS.extend({"name": name, "inputSchema": {"type": "object"}} for name in sys.argv[3:])
         serve()

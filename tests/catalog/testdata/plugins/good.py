@@ -2,7 +2,7 @@
 
 
 def score(text: str) -> dict[str, int]:
-    """Count what there is to count."""
+    """Count."""
     return {"length": len(text)}
 
 
@@ -12,5 +12,5 @@ def greet(name: str, tone: str = "plain") -> str:
 
 
 def many(number: int) -> str:
-    """Take what a prompt cannot give."""
+    """Take a list, which prompts cannot pass."""
     return "x" * number

@@ -1,4 +1,4 @@
-"""What an upstream of the tests does: reports, asks, waits, and answers with every kind of content."""
+"""Tools of an upstream for tests: progress, questions, waiting, and all kinds of content."""
 
 import asyncio
 from pathlib import Path

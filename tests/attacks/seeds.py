@@ -33,7 +33,7 @@ connections:
       X-Key: "${env:SEEDED_KEY}"
 tools:
   seeded_command:
-    description: Its child holds secrets, and says how many characters they have.
+    description: Prints the lengths of the secrets of its child.
     shell:
       script: 'printf %s "${#FROM_ENV} ${#FROM_FILE} ${#FROM_LINES}"'
       env:
@@ -41,7 +41,7 @@ tools:
         FROM_FILE: "${file:plain.secret}"
         FROM_LINES: "${file:lines.secret}"
   seeded_request:
-    description: Sends secrets to where nobody listens.
+    description: Sends secrets to a closed port.
     http:
       connection: seeded
       url: /
@@ -49,7 +49,7 @@ tools:
       query: {key: "${env:SEEDED_QUERY}"}
       json: {key: "${env:SEEDED_BODY}"}
   seeded_echo:
-    description: A child that says everything that it was given.
+    description: A child that prints its environment.
     shell:
       script: "env; env >&2; exit 3"
       env: {FROM_ENV: "${env:SEEDED_ENVIRONMENT}", FROM_FILE: "${file:plain.secret}"}

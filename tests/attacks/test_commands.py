@@ -26,11 +26,11 @@ PLAN = Plan(
         input: {{code: string}}
         shell: &run {{script: 'eval "$INPUT_CODE"', interpreter: [sh], timeout: 60s}}
       brief:
-        description: Run code that does not end, and not for long.
+        description: Run code without end, and not for long.
         input: {{code: string}}
         shell: {{<<: *run, timeout: 200ms}}
       limited:
-        description: Run code that may use little.
+        description: Run code with low limits.
         input: {{code: string}}
         shell: &limited
           script: 'import os; exec(os.environ["INPUT_CODE"])'
@@ -38,7 +38,7 @@ PLAN = Plan(
           timeout: 60s
           limits: {{memory: 256MiB, cpu: 1s, file_size: 1MiB}}
       boxed:
-        description: Run code that may use little, in a sandbox.
+        description: Run code with low limits in a sandbox.
         input: {{code: string}}
         shell: {{<<: *limited, sandbox: {{readable: ["{sys.base_prefix}"]}}}}
       fed:
@@ -51,7 +51,7 @@ PLAN = Plan(
         input: {{code: string, text: string}}
         shell: {{<<: *fed, timeout: 200ms}}
       watched:
-        description: Run code whose lines are progress, and which does not end.
+        description: Run code without end, with progress lines.
         input: {{code: string}}
         shell: {{<<: *run, timeout: 200ms, progress: stdout}}
     """
@@ -68,7 +68,7 @@ def _programs() -> None:
 
 GREEDY = {
     "memory": "x = bytearray(2**30)",
-    "memory in small steps": "x = []\nwhile True: x.append(bytes(2**20))",
+    "memory, in small steps": "x = []\nwhile True: x.append(bytes(2**20))",
     "memory, mapped": "import mmap; x = mmap.mmap(-1, 2**30)",
     "file_size": "f = open(os.environ['INPUTS_FILE'] + '.full', 'wb', 0)\nwhile True: f.write(bytes(2**16))",
     "file_size, by truncation": "os.truncate(os.open(os.environ['INPUTS_FILE'] + '2', os.O_CREAT | os.O_RDWR), 2**40)",

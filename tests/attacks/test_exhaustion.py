@@ -35,7 +35,7 @@ PLAN = Plan(
       slow: {description: Take long., shell: {command: [sleep, "600"]}}
       seldom: {description: Three times an hour., rate_limit: 3/hour, content: here}
       strict:
-        description: Check with patterns that others have died of.
+        description: Check with catastrophic patterns.
         input:
           email: {type: string, required: false, pattern: '^([a-z0-9])(([\-.]|[_]+)?([a-z0-9]+))*(@){1}[a-z0-9]+$'}
           path: {type: string, required: false, pattern: '^(?!.*\.\.)(?:[a-z]+/?)+$'}

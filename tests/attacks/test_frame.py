@@ -21,7 +21,7 @@ PLAN = Plan(
         description: Make the payload_file.
         shell: {command: [touch, "@payload_file@"]}
       echo:
-        description: Say it again.
+        description: Repeat a text.
         input: {text: string}
         content: [{text: "{{ text }}"}]
     """

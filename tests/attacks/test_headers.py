@@ -20,7 +20,7 @@ PLAN = Plan(
       backend: {base_url: "@backend@", allow_private: true}
     tools:
       echo:
-        description: Say it again.
+        description: Repeat a text.
         input: {text: string}
         content: [{text: "{{ text }}"}]
       send:
@@ -31,7 +31,7 @@ PLAN = Plan(
           url: /
           headers: {X-Text: "{{ text }}", X-Around: "<{{ text }}>", X-After: "after"}
       forward:
-        description: Pass a field of the caller's on.
+        description: Forward a header field of the caller.
         http: {connection: backend, url: /, forward_headers: [X-Trace]}
       mirrored:
         description: An argument that a header field mirrors.

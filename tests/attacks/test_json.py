@@ -21,7 +21,7 @@ PLAN = Plan(
     plugins: [plugins]
     tools:
       echo:
-        description: Say it again.
+        description: Repeat a text.
         input: {text: string}
         content: [{text: "{{ text }}"}]
       count:
@@ -29,7 +29,7 @@ PLAN = Plan(
         input: {n: integer}
         shell: {script: 'printf %s "$INPUT_N"'}
       large:
-        description: Give back a number that a program wrote.
+        description: Return a number that a program printed.
         shell: {command: [printf, '%s', '{"n":18446744073709551617}']}
         output: {format: json}
       take:
@@ -37,7 +37,7 @@ PLAN = Plan(
         input_schema: {type: object}
         content: [{text: "{{ inputs | tojson }}"}]
       structured:
-        description: Give back what was given.
+        description: Return the arguments.
         input: {value: {}}
         python: "house:structured"
       nested:
@@ -53,11 +53,11 @@ PLAN = Plan(
         input: {value: array}
         python: "house:structured"
       nested_request:
-        description: The same for a request that arrives nowhere.
+        description: The same for a failing request.
         input: {value: array}
         http: {url: "http://127.0.0.1:9/", allow_private: true, method: POST, json: {value: "{{ value }}"}}
       strict:
-        description: Every keyword that could be slow.
+        description: All keywords that could be slow.
         input:
           pattern: {type: string, required: false, pattern: "^(a+)+$"}
           several: {type: array, required: false, uniqueItems: true}

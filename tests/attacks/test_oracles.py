@@ -23,10 +23,10 @@ PLAN = Plan(
         input: {text: string}
         shell: {script: 'cat "$INPUTS_FILE" >&2; printf %s "$INPUT_TEXT" >&2; exit 1'}
       refused:
-        description: Ask a server that repeats what it was told.
+        description: Query a server that echoes requests.
         http: {url: "@backend@/", allow_private: true}
       filled:
-        description: Print more than is kept.
+        description: Print more output than is kept.
         input: {start: string, end: string}
         shell:
           script: |

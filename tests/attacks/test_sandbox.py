@@ -58,7 +58,7 @@ PLAN = Plan(
         input: {{folder: string}}
         shell: {{command: [ls, -A], cwd: "{{{{ folder }}}}", sandbox: {{readable: [shown]}}}}
       listed:
-        description: List what may be shown.
+        description: List the visible files.
         input: {{folder: {{type: string, within: shown}}}}
         shell: {{command: [ls, -A, "--", "{{{{ folder }}}}"], sandbox: {{readable: [shown]}}}}
     resources:

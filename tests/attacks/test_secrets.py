@@ -146,7 +146,7 @@ PLAN = Plan(
                 if character in "5KN4\\n":
                     time.sleep(0.01)
       flood:
-        description: Write it so often that it is cut.
+        description: Write a text repeatedly until it is truncated.
         shell:
           interpreter: ["@python@", -IS]
           env: {A: "${env:SEEDED_ENVIRONMENT}"}
@@ -154,7 +154,7 @@ PLAN = Plan(
         input: {before: {type: integer}}
         output: {max_size: 4KiB}
       flood_of_errors:
-        description: Fail with so much of it that it is cut.
+        description: Fail with so much output that it is truncated.
         shell:
           interpreter: ["@python@", -IS]
           env: {A: "${env:SEEDED_ENVIRONMENT}"}

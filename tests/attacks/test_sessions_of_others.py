@@ -34,7 +34,7 @@ tools:
   hello: {{description: Says hello., content: [{{text: Hello.}}]}}
   careful: {{description: Asks first., confirm: "Really?", content: [{{text: Done.}}]}}
   large: {{description: Says much., python: "much:large", output: {{overflow: resource, max_size: 1KiB}}}}
-  once: {{description: Draws a number and asks., python: "much:draw"}}
+  once: {{description: Draws a random number and asks., python: "much:draw"}}
 """
 PLUGIN: Final = '''
 import secrets

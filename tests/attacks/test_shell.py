@@ -22,7 +22,7 @@ PLAN = Plan(
         shell: {command: [printf, '%s\0', "{{ text }}"]}
         output: {raw: true, max_size: 1MiB}
       apart:
-        description: Say the arguments behind a literal `--`, some behind an option's name.
+        description: Print the arguments after a literal `--`, some behind an option's name.
         input: {text: string}
         shell:
           command: [printf, '%s\0', "--", "{{ text }}", "<{{ text }}>", "{{ text }}{{ text }}", "--name={{ text }}",
@@ -86,16 +86,16 @@ PLAN = Plan(
         shell: {script: 'cat "$INPUTS_FILE"'}
         output: {raw: true, max_size: 8MiB}
       where:
-        description: Where the file with the inputs lies, and who may read it.
+        description: Print the path and mode of the inputs file.
         input: {text: string}
         shell: {script: 'echo "$INPUTS_FILE"; stat -c %a "$INPUTS_FILE" "$(dirname "$INPUTS_FILE")"'}
       environment:
-        description: Every variable of a child whose inputs the caller names.
+        description: Print all variables of a child. The caller names the inputs.
         input_schema: {type: object}
         shell: {script: 'cat /proc/self/environ'}
         output: {raw: true, max_size: 4MiB}
       configured:
-        description: The value is a variable that the file names.
+        description: The value is a variable of the file.
         input: {text: string}
         shell: {command: [sh, -c, 'printf "%s\0" "$CHOSEN"'], env: {CHOSEN: "{{ text }}"}}
         output: {raw: true}

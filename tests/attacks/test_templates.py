@@ -20,19 +20,19 @@ PLAN = Plan(
         input: {text: string}
         content: [{text: "<{{ text }}>"}]
       say_all:
-        description: Say every input that there is.
+        description: Print every input.
         input_schema: {type: object}
         content: [{text: "{% for name, value in inputs | items %}{{ name }}={{ value }};{% endfor %}"}]
       member:
-        description: Say a member by its name.
+        description: Print a member by name.
         input: {value: {}, name: string}
         content: [{text: "{{ value[name] | default('nothing') }}"}]
       filtered:
-        description: Say a text through filters.
+        description: Print a text with filters.
         input: {text: string}
         content: [{text: "{{ text | upper | lower | title | trim | replace('a', 'a') | truncate(50) | tojson }}"}]
       looped:
-        description: One item of a list beside one of another.
+        description: An item of each of two lists.
         input: {xs: {type: array}, ns: {type: array, items: {type: integer}}}
         content: [{text: "{% for x in xs %}{{ x }}{{ ns[loop.index0] }}{% endfor %}"}]
       crossed:
@@ -40,7 +40,7 @@ PLAN = Plan(
         input: {xs: {type: array}}
         content: [{text: "{% for x in xs %}{% for y in xs %}{{ x == y }}{% endfor %}{% endfor %}"}]
       replaced:
-        description: Put one text in the place of another.
+        description: Replace a text by another one.
         input: {text: string, old: string, new: string}
         content: [{text: "{{ text | replace(old, new) }}"}]
       joined:
@@ -48,7 +48,7 @@ PLAN = Plan(
         input: {xs: {type: array}, between: string}
         content: [{text: "{{ xs | join(between) }}"}]
       sorted:
-        description: Sort a list by a member that the caller names.
+        description: Sort a list by a member that the caller chooses.
         input: {xs: {type: array}, by: string}
         content: [{text: "{{ xs | sort(attribute=by) | tojson }}"}]
       padded:
@@ -65,7 +65,7 @@ PLAN = Plan(
         shell: {command: [cat], stdin: "{{ text }}"}
         output: {template: "[{{ result }}]"}
       confirmed:
-        description: Say a text that was interpolated, and one that was given.
+        description: Print an interpolated text, and one that was given.
         input: {text: string}
         content: [{text: "${env:HOSTILE} {{ text }}"}]
     prompts:

@@ -41,7 +41,7 @@ PLAN = Plan(
     plugins: [plugins]
     server: {page_size: 1}
     tools:
-      echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+      echo: {description: Repeat a text., input: {text: string}, content: [{text: "{{ text }}"}]}
       told: {python: "house:told"}
       asks: {python: "house:asks"}
       leaves: {python: "house:leaves"}
@@ -51,7 +51,7 @@ PLAN = Plan(
         input: {text: string}
         shell: {command: [cat], stdin: "{{ text }}", progress: stdout}
       kept:
-        description: More than is sent at once.
+        description: More than one page.
         shell: {command: [seq, "200000"]}
         output: {overflow: resource}
     resources:

@@ -64,11 +64,11 @@ CONFIG = """
         input: {{path: string}}
         http: {{url: "http://{web}/base/{{+path}}", allow_private: [{host}]}}
       follow:
-        description: Follow wherever the attacker's server leads.
+        description: Follow redirects of the attacker's server.
         input: {{to: string}}
         http: {{url: "http://{web}/redirect{{?to}}", allow_private: [{host}], timeout: 5s}}
       follow_from_proxy:
-        description: Follow wherever the server behind a proxy leads.
+        description: Follow redirects of the server behind a proxy.
         input: {{to: string}}
         http: {{connection: proxied, url: "/redirect{{?to}}", timeout: 5s}}
       pages:
@@ -84,7 +84,7 @@ CONFIG = """
         input: {{to: string}}
         http: {{connection: proxied, url: "/pages{{?to}}", timeout: 5s, pages: {{next: link}}}}
       get:
-        description: Get what the attacker's server answers.
+        description: Fetch from the attacker's server.
         input: {{what: string}}
         http: &get {{url: "http://{web}/{{what}}", allow_private: [{host}], timeout: 20s}}
       get_briefly:
@@ -94,7 +94,7 @@ CONFIG = """
 """
 FIXED = """
       fixed_{number}:
-        description: Fetch from a spelled address.
+        description: Fetch from an address in any spelling.
         http: {{url: "http://{address}:@port@/", timeout: 5s}}
 """
 

@@ -19,7 +19,7 @@ PLAN = Plan(
     file="""
     tools:
       echo:
-        description: Say it again.
+        description: Repeat a text.
         input: {text: string}
         content: [{text: "{{ text }}"}]
     """,

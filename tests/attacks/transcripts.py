@@ -51,11 +51,11 @@ PLAN: Final = Plan(
     audit: {file: audit.jsonl, arguments: full}
     server: {page_size: 3}
     tools:
-      echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+      echo: {description: Repeat a text., input: {text: string}, content: [{text: "{{ text }}"}]}
       run: {description: A child., input: {text: string}, shell: {command: [printf, '%s', "--", "{{ text }}"]}}
       linger: {description: A child that stays., shell: {script: "sleep 1 & sleep 0.2; echo done"}, timeout: 500ms}
       lines: {description: A child that reports., shell: {script: "echo a; echo b; echo c", progress: stdout}}
-      flood: {description: A child that says much., shell: {command: [seq, "60000"]}, output: {overflow: resource}}
+      flood: {description: A child with much output., shell: {command: [seq, "60000"]}, output: {overflow: resource}}
       slow: {python: "house:slow"}
       blocking: {python: "house:blocking"}
       asks: {python: "house:asks", ask_timeout: 1s}

@@ -140,7 +140,7 @@ class Client:
         else:
             await self.notify("notifications/cancelled", {"requestId": call.id})
 
-    async def hear(self, method: str) -> dict[str, Json]:
+    async def notification(self, method: str) -> dict[str, Json]:
         """Return the parameters of the next notification of this method that belongs to no request."""
         return await _take(self._unasked, self._arrived, method)
 
@@ -148,7 +148,7 @@ class Client:
         """Discard all received notifications."""
         self._unasked.clear()
 
-    def heard(self, method: str) -> list[Json]:
+    def received(self, method: str) -> list[Json]:
         return [message.get("params", {}) for message in self._unasked if message["method"] == method]
 
     def take(self, message: dict[str, Json], call: Call | None, status: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """Daemons that serve `testdata/house.yaml`, and a client for each cell.
 
 All tests share one daemon over HTTP and one per revision over stdio. Tests that change the state of a daemon, such as a
-log level that cannot be unset, start a separate one with `newcomer`.
+log level that cannot be unset, start a separate one with `new_client`.
 """
 
 import os
@@ -26,8 +26,8 @@ from tests.e2e.daemon import Daemon
 
 CONFIG: Final = Path(__file__).parent / "testdata" / "house.yaml"
 
-Newcomer = Callable[..., Awaitable[Client]]
-"""Creates a client without a shared session: `await newcomer(cell, capabilities={…}, shakes_hands=True, daemon=…)`."""
+NewClient = Callable[..., Awaitable[Client]]
+"""Creates a client without a shared session: `await new_client(cell, capabilities={…}, initializes=True, daemon=…)`."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -80,19 +80,19 @@ async def client(
     cell: Cell,
     pipes: dict[str, StdioWire],
     processes: AsyncExitStack,
-    newcomer: Newcomer,
+    new_client: NewClient,
     schemas: WireSchemas | None,
 ) -> AsyncIterator[Client]:
     """The client of the cell, after its handshake."""
     if cell.binding != STDIO:
-        yield await newcomer(cell)
+        yield await new_client(cell)
         return
     known = cell.revision in pipes
     if not known:
         pipes[cell.revision] = await _opened(None, processes)
     client = _peer(cell, pipes[cell.revision], schemas)
     if not known and not cell.is_modern:
-        await _shake_hands(client)
+        await _initialize(client)
         pipes[cell.revision].initialized = client.initialized
     yield client
     pipes[cell.revision].client = None
@@ -100,13 +100,15 @@ async def client(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def newcomer(url: str, http: aiohttp.ClientSession, schemas: WireSchemas | None) -> AsyncIterator[Newcomer]:
-    async with newcomers(url, http, schemas) as make:
+async def new_client(url: str, http: aiohttp.ClientSession, schemas: WireSchemas | None) -> AsyncIterator[NewClient]:
+    async with client_factory(url, http, schemas) as make:
         yield make
 
 
 @asynccontextmanager
-async def newcomers(url: str, http: aiohttp.ClientSession, schemas: WireSchemas | None) -> AsyncIterator[Newcomer]:
+async def client_factory(
+    url: str, http: aiohttp.ClientSession, schemas: WireSchemas | None
+) -> AsyncIterator[NewClient]:
     """Create clients of a server at a URL."""
     made: list[Client] = []
     async with AsyncExitStack() as stack:
@@ -115,7 +117,7 @@ async def newcomers(url: str, http: aiohttp.ClientSession, schemas: WireSchemas 
             cell: Cell,
             *,
             capabilities: JsonObject = NOTHING,
-            shakes_hands: bool = True,
+            initializes: bool = True,
             daemon: Daemon | None = None,
         ) -> Client:
             if cell.binding == STDIO:
@@ -128,8 +130,8 @@ async def newcomers(url: str, http: aiohttp.ClientSession, schemas: WireSchemas 
                 await wire.open()
             if cell.is_modern:
                 client.envelope[meta.META_CLIENT_CAPABILITIES] = dict(capabilities)
-            elif shakes_hands:
-                await _shake_hands(client, capabilities)
+            elif initializes:
+                await _initialize(client, capabilities)
             made.append(client)
             return client
 
@@ -152,7 +154,7 @@ def _peer(cell: Cell, wire: StdioWire, schemas: WireSchemas | None) -> Client:
     return client
 
 
-async def _shake_hands(client: Client, capabilities: JsonObject = NOTHING) -> None:
+async def _initialize(client: Client, capabilities: JsonObject = NOTHING) -> None:
     answer = await client.ask("initialize", initialize_params(client.cell.revision, capabilities))
     client.initialized = answer.result
     await client.notify("notifications/initialized")

@@ -41,30 +41,30 @@ def save(path: Path, text: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ear:
+class Listener:
     """A client with a stream for notifications."""
 
     client: Client
     listen: Call | None = None
 
-    async def hears(self, method: str) -> dict[str, Json]:
+    async def notification(self, method: str) -> dict[str, Json]:
         """Return the parameters of the next notification of this method."""
         if self.listen is None:
-            return await self.client.hear(method)
+            return await self.client.notification(method)
         params = await self.listen.notification(method)
         return {key: value for key, value in params.items() if key != "_meta"}
 
-    async def hears_of(self, kind: str) -> None:
-        await self.hears(CHANGED.format(kind))
+    async def list_changed(self, kind: str) -> None:
+        await self.notification(CHANGED.format(kind))
 
-    def heard(self) -> list[str]:
-        """Return the methods of the received announcements that `hears` has not returned."""
-        came = self.client.heard if self.listen is None else self.listen.seen
+    def received(self) -> list[str]:
+        """Return the methods of the received announcements that `notification` has not returned."""
+        came = self.client.received if self.listen is None else self.listen.seen
         return [method for method in (*map(CHANGED.format, KINDS), UPDATED) for _ in came(method)]
 
 
 @dataclass(kw_only=True)
-class Place:
+class Followed:
     """The daemon, its directory and its clients."""
 
     config: Path
@@ -92,7 +92,7 @@ class Place:
             await client.notify("notifications/initialized")
         return client
 
-    async def ear(self, stream: str, *uris: str) -> Ear:
+    async def listener(self, stream: str, *uris: str) -> Listener:
         """Open a stream of this kind for notifications of all lists and of these resources."""
         client = await self.client(STREAMS[stream])
         if stream == "listen":
@@ -101,16 +101,16 @@ class Place:
                 "subscriptions/listen", {"notifications": {**wanted, "resourceSubscriptions": list(uris)}}
             )
             await call.notification("notifications/subscriptions/acknowledged")
-            return Ear(client=client, listen=call)
+            return Listener(client=client, listen=call)
         if isinstance(client.wire, HttpWire):
             await client.wire.listen()
         for uri in uris:
             await client.ask("resources/subscribe", {"uri": uri})
-        return Ear(client=client)
+        return Listener(client=client)
 
-    async def ears(self, *uris: str) -> list[Ear]:
+    async def listeners(self, *uris: str) -> list[Listener]:
         """Open a stream of each kind."""
-        return [await self.ear(stream, *uris) for stream in STREAMS]
+        return [await self.listener(stream, *uris) for stream in STREAMS]
 
     async def get(self, path: str) -> Json:
         """Return the status of the first process."""
@@ -141,7 +141,7 @@ class Place:
 
 
 @asynccontextmanager
-async def following(config: Path, *flags: str, watch: bool = True) -> AsyncIterator[Place]:
+async def following(config: Path, *flags: str, watch: bool = True) -> AsyncIterator[Followed]:
     """Run a daemon over HTTP and standard streams. It detects changes only by file system events."""
     flags = ("--stdio", "--http", "127.0.0.1:0", "--poll", "0", *flags)
     async with (
@@ -152,4 +152,4 @@ async def following(config: Path, *flags: str, watch: bool = True) -> AsyncItera
         AsyncExitStack() as stack,
     ):
         urls = await own_urls(daemon)
-        yield Place(config=config, daemon=daemon, url=await daemon.url(), own_urls=urls, http=http, stack=stack)
+        yield Followed(config=config, daemon=daemon, url=await daemon.url(), own_urls=urls, http=http, stack=stack)

@@ -44,7 +44,7 @@ async def listening(client: Client, request_id: Json = None, **wanted: Json) -> 
 async def test_session_is_notified_of_a_changed_list(client: Client, kind: str) -> None:
     await open_stream(client)
     await client.call("change", kind=kind)
-    assert await client.hear(CHANGED[kind]) == {}
+    assert await client.notification(CHANGED[kind]) == {}
 
 
 @cells(until=LATEST_LEGACY)
@@ -54,8 +54,8 @@ async def test_removed_and_restored_tool_is_announced_each_time(client: Client) 
     client.forget()
     for on in (False, True):
         await client.call("switch", kind="tools", name="sometimes", on=on)
-        await client.hear(CHANGED["tools"])
-    assert client.heard(CHANGED["prompts"]) == []
+        await client.notification(CHANGED["tools"])
+    assert client.received(CHANGED["prompts"]) == []
 
 
 @cells(until=LATEST_LEGACY, binding=HTTP)
@@ -66,10 +66,10 @@ async def test_changes_without_a_stream_are_announced_once_when_one_opens(client
         await client.call("change", kind="tools")
     await client.call("change", kind="prompts")
     await open_stream(client)
-    await client.hear(CHANGED["prompts"])
+    await client.notification(CHANGED["prompts"])
     await client.call("change", kind="resources")
-    await client.hear(CHANGED["resources"])
-    assert len(client.heard(CHANGED["tools"])) == 1
+    await client.notification(CHANGED["resources"])
+    assert len(client.received(CHANGED["tools"])) == 1
 
 
 @cells(until=LATEST_LEGACY)
@@ -80,12 +80,12 @@ async def test_session_is_notified_of_subscribed_resources(client: Client) -> No
     await client.ask("resources/subscribe", {"uri": "test://note"})
     await client.call("touch", uri="test://third")
     await client.call("touch", uri="test://note")
-    assert await client.hear(UPDATED) == {"uri": "test://note"}
+    assert await client.notification(UPDATED) == {"uri": "test://note"}
     await client.ask("resources/unsubscribe", {"uri": "test://note"})
     await client.call("touch", uri="test://note")
     await client.call("change", kind="tools")
-    await client.hear(CHANGED["tools"])
-    assert client.heard(UPDATED) == []
+    await client.notification(CHANGED["tools"])
+    assert client.received(UPDATED) == []
 
 
 @cells(until=LATEST_LEGACY)
@@ -95,7 +95,7 @@ async def test_subscription_to_an_alias_is_notified_under_the_alias(client: Clie
     client.forget()
     await client.ask("resources/subscribe", {"uri": "test://four"})
     await client.call("touch", uri="test://fourth")
-    assert await client.hear(UPDATED) == {"uri": "test://four"}
+    assert await client.notification(UPDATED) == {"uri": "test://four"}
     await client.ask("resources/unsubscribe", {"uri": "test://four"})
 
 

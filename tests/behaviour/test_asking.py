@@ -13,7 +13,7 @@ from gateway.json_types import Json, JsonObject
 from tests import local_server
 from tests.behaviour.cells import STDIO, Cell, cells
 from tests.behaviour.client import Answer, Client
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.behaviour.daemons import serving
 from tests.e2e.daemon import Daemon
 from tests.requirements import requirement
@@ -68,8 +68,8 @@ async def converse(client: Client, tool: str) -> Answer:
 
 @cells(since=FORMS_SINCE)
 @requirement("elicitation/form", "sampling/create", "roots/list", "asking/several")
-async def test_plugin_asks_all_kinds_of_questions(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def test_plugin_asks_all_kinds_of_questions(cell: Cell, new_client: NewClient, daemon: Daemon) -> None:
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     for tool in ("on_the_loop", "in_a_thread"):
         answer = await converse(client, tool)
         assert answer.result["structuredContent"] == {
@@ -92,8 +92,8 @@ async def test_plugin_asks_all_kinds_of_questions(cell: Cell, newcomer: Newcomer
 
 @cells(since=LINKS_SINCE)
 @requirement("elicitation/url")
-async def test_user_is_sent_to_a_url(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def test_user_is_sent_to_a_url(cell: Cell, new_client: NewClient, daemon: Daemon) -> None:
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     assert await text(client, "linked") == "accept"
     assert ("elicitationId" in client.asked[0]["params"]) != cell.is_modern
     assert await text(client, "chosen") == "accept {'many': ['a']}"
@@ -101,8 +101,8 @@ async def test_user_is_sent_to_a_url(cell: Cell, newcomer: Newcomer, daemon: Dae
 
 @cells()
 @requirement("asking/declared")
-async def test_client_without_the_capability_is_not_asked(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
-    client = await newcomer(cell, capabilities={"roots": {}}, daemon=daemon)
+async def test_client_without_the_capability_is_not_asked(cell: Cell, new_client: NewClient, daemon: Daemon) -> None:
+    client = await new_client(cell, capabilities={"roots": {}}, daemon=daemon)
     for tool in ("named", "linked", "by_shell"):
         answer = await client.ask(
             "tools/call", {"name": tool, "arguments": {"file": "a"} if tool == "by_shell" else {}}
@@ -122,8 +122,8 @@ async def test_client_without_the_capability_is_not_asked(cell: Cell, newcomer: 
 
 @cells(until="2025-03-26")
 @requirement("asking/declared", "sampling/create")
-async def test_revisions_without_forms_still_sample(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def test_revisions_without_forms_still_sample(cell: Cell, new_client: NewClient, daemon: Daemon) -> None:
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     assert await text(client, "chatty", times=2) == "said enough"
     assert len(client.asked) == 2
     assert await text(client, "named") == "error: This needs a client with the capability elicitation"
@@ -131,8 +131,10 @@ async def test_revisions_without_forms_still_sample(cell: Cell, newcomer: Newcom
 
 @cells(since=FORMS_SINCE)
 @requirement("elicitation/form")
-async def test_every_kind_of_tool_can_be_confirmed_or_declined(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def test_every_kind_of_tool_can_be_confirmed_or_declined(
+    cell: Cell, new_client: NewClient, daemon: Daemon
+) -> None:
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     assert await text(client, "by_shell", file="a.txt") == "deleted a.txt"
     assert await text(client, "by_http") == "fetched"
     assert await text(client, "by_python") == "accept {'name': 'Ada'}"
@@ -156,9 +158,9 @@ def respond_with_invalid_content(_method: str, _params: JsonObject) -> Json:
 @cells(since=FORMS_SINCE)
 @requirement("asking/malformed")
 async def test_invalid_response_to_a_question_is_an_error_of_its_era(
-    cell: Cell, newcomer: Newcomer, daemon: Daemon
+    cell: Cell, new_client: NewClient, daemon: Daemon
 ) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     client.says = respond_with_invalid_content
     answer = await converse(client, "named")
     if cell.is_modern:
@@ -170,8 +172,8 @@ async def test_invalid_response_to_a_question_is_an_error_of_its_era(
 
 @cells(since="2026-07-28")
 @requirement("mrtr/state", "mrtr/retry")
-async def test_request_state_and_confirmation_are_used_once(cell: Cell, newcomer: Newcomer, daemon: Daemon) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def test_request_state_and_confirmation_are_used_once(cell: Cell, new_client: NewClient, daemon: Daemon) -> None:
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     params = {"name": "by_shell", "arguments": {"file": "a"}}
     asked = (await client.ask("tools/call", params)).result
     retry = {**params, **client._answers(asked)}

@@ -5,7 +5,7 @@ import pytest
 from gateway.json_types import Json
 from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, SSE, cells
 from tests.behaviour.client import Call, Client
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.behaviour.wires import SseWire
 from tests.requirements import requirement
 
@@ -59,12 +59,12 @@ async def test_session_call_outlives_its_connection(client: Client) -> None:
 
 @cells(binding=SSE)
 @requirement("sse/disconnect-is-cancellation")
-async def test_closing_an_sse_stream_ends_its_calls(client: Client, newcomer: Newcomer) -> None:
+async def test_closing_an_sse_stream_ends_its_calls(client: Client, new_client: NewClient) -> None:
     key = f"closed {client.cell}"
     call = await running(client, key)
     assert isinstance(client.wire, SseWire)
     await client.wire.close()
-    other = await newcomer(client.cell)
+    other = await new_client(client.cell)
     assert (await other.call("reach", key=key, state="cancelled")).text == "cancelled"
     assert not call.answered.done()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.behaviour.cells import Cell, cells
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -11,8 +11,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 @cells()
 @requirement("capabilities/client-required")
-async def test_missing_client_capability_is_an_error_of_its_era(cell: Cell, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, capabilities={"elicitation": {}})
+async def test_missing_client_capability_is_an_error_of_its_era(cell: Cell, new_client: NewClient) -> None:
+    client = await new_client(cell, capabilities={"elicitation": {}})
     answer = await client.call("models_only")
     if cell.is_modern:
         assert answer.error["code"] == -32021
@@ -27,7 +27,7 @@ async def test_missing_client_capability_is_an_error_of_its_era(cell: Cell, newc
 
 @cells()
 @requirement("capabilities/client-required")
-async def test_client_with_the_capability_is_served(cell: Cell, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, capabilities={"sampling": {}})
+async def test_client_with_the_capability_is_served(cell: Cell, new_client: NewClient) -> None:
+    client = await new_client(cell, capabilities={"sampling": {}})
     assert (await client.call("models_only")).text == "sampled"
     assert (await client.ask("resources/read", {"uri": "test://models-only"})).result["contents"]

@@ -12,7 +12,7 @@ import pytest_asyncio
 from gateway.json_types import Json
 from tests.behaviour.cells import LATEST, LATEST_LEGACY, STDIO, Cell, cells
 from tests.behaviour.client import Call, Client, listed
-from tests.behaviour.conftest import CONFIG, Newcomer
+from tests.behaviour.conftest import CONFIG, NewClient
 from tests.behaviour.daemons import one_process, serving
 from tests.behaviour.test_announcements import ACKNOWLEDGED, CHANGED, SUBSCRIPTION, UPDATED, listening, open_stream
 from tests.e2e.daemon import Daemon
@@ -49,77 +49,77 @@ def save(config: Path, *changes: tuple[str, str]) -> None:
     config.write_text(text)
 
 
-class Ear:
+class Listener:
     """Receives announcements as the era requires."""
 
     def __init__(self, client: Client, call: Call | None) -> None:
         self._client: Final = client
         self._call: Final = call
 
-    async def hear(self, method: str) -> dict[str, Json]:
+    async def notification(self, method: str) -> dict[str, Json]:
         if self._call is None:
-            return await self._client.hear(method)
+            return await self._client.notification(method)
         return await self._call.notification(method)
 
-    def heard(self, method: str) -> list[Json]:
-        return self._client.heard(method) if self._call is None else self._call.seen(method)
+    def received(self, method: str) -> list[Json]:
+        return self._client.received(method) if self._call is None else self._call.seen(method)
 
 
-async def listen(client: Client) -> Ear:
+async def listen(client: Client) -> Listener:
     if client.cell.is_modern:
-        return Ear(client, await listening(client, **WANTED))
+        return Listener(client, await listening(client, **WANTED))
     await open_stream(client)
     for uri in WANTED["resourceSubscriptions"]:
         await client.ask("resources/subscribe", {"uri": uri})
-    return Ear(client, None)
+    return Listener(client, None)
 
 
 @cells(since=LATEST_LEGACY)
 @requirement("list-changed/session", "subscriptions/filter", "pagination/stale-cursor")
 async def test_saved_file_announces_only_its_changes(
-    cell: Cell, daemon: Daemon, config: Path, newcomer: Newcomer
+    cell: Cell, daemon: Daemon, config: Path, new_client: NewClient
 ) -> None:
-    client = await newcomer(cell, daemon=daemon)
-    ear = await listen(client)
+    client = await new_client(cell, daemon=daemon)
+    listener = await listen(client)
     cursor = (await client.ask("tools/list")).result["nextCursor"]
     save(config, ("content: here", "content: here\n\n  added: {content: new}"))
     daemon.signal(signal.SIGHUP)
-    await ear.hear(CHANGED["tools"])
+    await listener.notification(CHANGED["tools"])
     assert "added" in {tool["name"] for tool in await listed(client, "tools/list", "tools")}
     assert (await client.ask("tools/list", {"cursor": cursor})).error["code"] == -32602
     save(config, ("text: Remember.", "text: Forget."), ("description: One message.", "description: A message."))
     daemon.signal(signal.SIGHUP)
-    await ear.hear(CHANGED["prompts"])
-    assert (await ear.hear(UPDATED))["uri"] == "test://note"
+    await listener.notification(CHANGED["prompts"])
+    assert (await listener.notification(UPDATED))["uri"] == "test://note"
     [contents] = (await client.ask("resources/read", {"uri": "test://note"})).result["contents"]
     assert contents["text"] == "Forget."
-    assert ear.heard(CHANGED["tools"]) == []
-    assert ear.heard(UPDATED) == []
+    assert listener.received(CHANGED["tools"]) == []
+    assert listener.received(UPDATED) == []
 
 
 @cells(since=LATEST_LEGACY)
 @requirement("list-changed/session")
 async def test_invalid_file_changes_nothing_for_clients(
-    cell: Cell, daemon: Daemon, config: Path, newcomer: Newcomer
+    cell: Cell, daemon: Daemon, config: Path, new_client: NewClient
 ) -> None:
-    client = await newcomer(cell, daemon=daemon)
-    ear = await listen(client)
+    client = await new_client(cell, daemon=daemon)
+    listener = await listen(client)
     before = await listed(client, "tools/list", "tools")
     save(config, ("content: here", "contents: here"))
     daemon.signal(signal.SIGHUP)
     await daemon.event("reload refused")
     assert await listed(client, "tools/list", "tools") == before
-    assert ear.heard(CHANGED["tools"]) == []
+    assert listener.received(CHANGED["tools"]) == []
 
 
 @one_process("standard streams belong to one process")
 @requirement("subscriptions/server-ends")
-async def test_removed_view_ends_its_stdio_subscription(config: Path, newcomer: Newcomer) -> None:
+async def test_removed_view_ends_its_stdio_subscription(config: Path, new_client: NewClient) -> None:
     plain = config.read_text()
     config.write_text(plain + "views:\n  part: {include: {tools: [say]}}\n")
     cell = Cell(binding=STDIO, revision=LATEST)
     async with serving(config, "--stdio", "--view", "part") as daemon:
-        client = await newcomer(cell, daemon=daemon)
+        client = await new_client(cell, daemon=daemon)
         call = await listening(client, toolsListChanged=True)
         config.write_text(plain)
         daemon.signal(signal.SIGHUP)
@@ -130,8 +130,10 @@ async def test_removed_view_ends_its_stdio_subscription(config: Path, newcomer: 
 
 @cells(since=LATEST)
 @requirement("subscriptions/server-ends")
-async def test_stopping_daemon_ends_subscriptions_with_a_result(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, daemon=daemon)
+async def test_stopping_daemon_ends_subscriptions_with_a_result(
+    cell: Cell, daemon: Daemon, new_client: NewClient
+) -> None:
+    client = await new_client(cell, daemon=daemon)
     call = await client.start("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
     await call.notification(ACKNOWLEDGED)
     daemon.signal(signal.SIGTERM)

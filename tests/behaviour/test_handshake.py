@@ -8,7 +8,7 @@ import pytest
 from gateway.json_types import Json
 from tests.behaviour.cells import BINDINGS, LATEST, LATEST_LEGACY, STDIO, Cell, cells, since
 from tests.behaviour.client import Client, initialize_params
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -48,9 +48,9 @@ async def test_known_revision_is_negotiated(client: Client) -> None:
 @pytest.mark.parametrize("requested", ["2026-07-28", "2099-01-01", "2024-10-07", "1.0", ""])
 @requirement("lifecycle/other-version")
 async def test_unknown_revision_gets_the_latest_legacy_revision(
-    binding: str, requested: str, newcomer: Newcomer
+    binding: str, requested: str, new_client: NewClient
 ) -> None:
-    client = await newcomer(Cell(binding=binding, revision=LATEST_LEGACY), shakes_hands=False)
+    client = await new_client(Cell(binding=binding, revision=LATEST_LEGACY), initializes=False)
     answer = await client.ask("initialize", initialize_params(requested))
     assert answer.result["protocolVersion"] == LATEST_LEGACY
 
@@ -67,8 +67,10 @@ async def test_unknown_revision_gets_the_latest_legacy_revision(
     ],
 )
 @requirement("lifecycle/malformed-initialize")
-async def test_malformed_initialize_opens_no_session(binding: str, params: dict[str, Json], newcomer: Newcomer) -> None:
-    client = await newcomer(Cell(binding=binding, revision=LATEST_LEGACY), shakes_hands=False)
+async def test_malformed_initialize_opens_no_session(
+    binding: str, params: dict[str, Json], new_client: NewClient
+) -> None:
+    client = await new_client(Cell(binding=binding, revision=LATEST_LEGACY), initializes=False)
     assert (await client.ask("initialize", params)).error["code"] == -32602
     assert (await client.ask("tools/list")).error["code"] == -32600
     assert (await client.ask("initialize", initialize_params(LATEST_LEGACY))).result
@@ -85,8 +87,8 @@ async def test_session_is_initialized_once(client: Client) -> None:
 
 @cells(until=LATEST_LEGACY)
 @requirement("lifecycle/initialize-first")
-async def test_only_ping_is_accepted_before_the_handshake(cell: Cell, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, shakes_hands=False)
+async def test_only_ping_is_accepted_before_the_handshake(cell: Cell, new_client: NewClient) -> None:
+    client = await new_client(cell, initializes=False)
     for method in ("tools/list", "logging/setLevel", "no/such"):
         answer = await client.ask(method)
         assert answer.error["code"] == -32600, method
@@ -184,8 +186,8 @@ async def test_client_info_is_optional(client: Client) -> None:
 
 @requirement("versioning/both-eras")
 @cells(until=LATEST_LEGACY, binding=STDIO)
-async def test_process_serves_both_eras(cell: Cell, newcomer: Newcomer) -> None:
-    client = await newcomer(cell)
+async def test_process_serves_both_eras(cell: Cell, new_client: NewClient) -> None:
+    client = await new_client(cell)
     envelope = {
         "io.modelcontextprotocol/protocolVersion": LATEST,
         "io.modelcontextprotocol/clientCapabilities": {},

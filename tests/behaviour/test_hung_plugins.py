@@ -40,16 +40,16 @@ async def test_hung_functions_do_not_block_other_work(tmp_path: Path) -> None:
     for name, text in {"plugins/house.py": PLUGIN, "note.txt": "a note", "docs/a.md": "a page"}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    async with following(tmp_path / "config.yaml") as place:
-        client = await place.client(STREAMS["listen"])
+    async with following(tmp_path / "config.yaml") as followed:
+        client = await followed.client(STREAMS["listen"])
         for _ in range(2):
             assert "timed out" in (await client.call("hangs")).text
-        status = await place.until(lambda status: status["threads_stuck"] == 2)
+        status = await followed.until(lambda status: status["threads_stuck"] == 2)
         assert (status["threads"], status["worker_threads"], status["worker_threads_stuck"]) == (2, 0, 0)
         assert "all plugin threads were busy" in (await client.call("hangs")).text
         for uri, text in (("note:a", "a note"), ("docs:///a.md", "a page")):
             assert (await client.ask("resources/read", {"uri": uri})).result["contents"][0]["text"] == text
         assert (await client.call("much")).text.startswith("1\n2\n")
         (tmp_path / "plugins" / "house.py").write_text(FIXED)
-        await place.until(lambda status: status["generation"] > 1 or bool(status["problems"]))
+        await followed.until(lambda status: status["generation"] > 1 or bool(status["problems"]))
         assert (await client.call("version")).text == "started"

@@ -44,7 +44,7 @@ tools:
   logs: {python: "much:logs"}
   parked: {python: "much:text", output: {overflow: resource}}
   flood:
-    description: Writes far more than is passed on.
+    description: Writes much more than is forwarded.
     shell: {script: "echo first; head -c 8000000 /dev/zero | tr '\\\\0' x; echo; echo last"}
 resources:
   text: {uri: "s://text", python: "much:text", max_size: 64MiB}

@@ -14,7 +14,7 @@ import pytest_asyncio
 from gateway.json_types import JsonObject
 from tests.behaviour.cells import HTTP, LATEST, STDIO, Cell, cells
 from tests.behaviour.client import SECONDS, Answer, Client
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.behaviour.daemons import serving
 from tests.e2e.daemon import Daemon
 from tests.protocol.peers import EVERYTHING
@@ -43,8 +43,8 @@ async def daemon(cell: Cell, listening: dict[Cell, Daemon], processes: AsyncExit
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def limited(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> Client:
-    return await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def limited(cell: Cell, daemon: Daemon, new_client: NewClient) -> Client:
+    return await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
 
 
 def refusal(key: str, rate: str, whose: str = "for one caller") -> str:

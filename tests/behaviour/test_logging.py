@@ -7,7 +7,7 @@ import pytest
 from gateway.json_types import Json
 from tests.behaviour.cells import LATEST, LATEST_LEGACY, Cell, cells
 from tests.behaviour.client import Client
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -29,8 +29,8 @@ async def said(client: Client, **fields: str) -> list[str]:
 
 @cells(until=LATEST_LEGACY)
 @requirement("logging/set-level", "base/empty-result")
-async def test_session_gets_log_messages_of_its_level(cell: Cell, newcomer: Newcomer) -> None:
-    client = await newcomer(cell)
+async def test_session_gets_log_messages_of_its_level(cell: Cell, new_client: NewClient) -> None:
+    client = await new_client(cell)
     assert await said(client) == []
     for level in ("debug", "warning", "emergency"):
         assert (await client.ask("logging/setLevel", {"level": level})).result == {}

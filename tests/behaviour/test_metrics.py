@@ -28,8 +28,8 @@ plugins: [plugins]
 tools:
   hello: {description: Greets., content: hello}
   sleeps: {description: Takes its time., shell: {command: [sleep, "60"]}, concurrency: 1}
-  leaves: {description: Leaves something running., shell: {command: [sh, -c, "(setsid sleep 60 &); sleep 60"]}}
-  parts: {description: Starts what ends by itself., shell: {command: [sh, -c, "(setsid true &)"]}}
+  leaves: {description: Leaves a process running., shell: {command: [sh, -c, "(setsid sleep 60 &); sleep 60"]}}
+  parts: {description: Starts a process that exits by itself., shell: {command: [sh, -c, "(setsid true &)"]}}
   hangs: {python: "slow:hangs", timeout: 200ms}
   reports: {python: "slow:reports"}
   announces: {python: "slow:announces"}
@@ -44,7 +44,7 @@ tools:
     shell: {command: [seq, "1000"]}
     output: {max_size: 100, overflow: resource}
   elsewhere:
-    description: Needs a program that is not there.
+    description: Needs a missing program.
     requires: {commands: [no-such-program-anywhere]}
     content: never
 """

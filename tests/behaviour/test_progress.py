@@ -52,7 +52,7 @@ async def test_request_without_a_progress_token_gets_no_progress(client: Client)
         call = await client.begin("count", token=token, values=[1, 2])
         assert (await call.answer()).text == "counted"
         assert call.seen(PROGRESS) == []
-        assert client.heard(PROGRESS) == []
+        assert client.received(PROGRESS) == []
 
 
 @cells()

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.json_types import JsonObject
 from tests.behaviour.cells import HTTP, LATEST, Cell
-from tests.behaviour.following import CHANGED, UPDATED, Ear, Place, following, save
+from tests.behaviour.following import CHANGED, UPDATED, Followed, Listener, following, save
 from tests.certificates import Authority
 
 MODERN: Final = Cell(binding=HTTP, revision=LATEST)
@@ -24,7 +24,7 @@ MAIN: Final = """
       plain: {description: Plain., content: [{text: plain}]}
       counted: {python: "words:counted"}
       secret:
-        description: Says how long the secret is.
+        description: Returns the length of the secret.
         shell: {script: 'printf %s "$KEY" | wc -c', env: {KEY: "${file:secrets/key}"}}
     resources:
       docs: {description: Pages., files: "docs/**/*.md"}
@@ -87,7 +87,7 @@ def several(folder: Path) -> None:
 
 EDITS: Final[dict[str, tuple[Edit, Sequence[str]]]] = {
     "save by rename": (replaced("config.yaml", "plain: {", "renamed: {"), [TOOLS]),
-    "write in place": (in_place("config.yaml", "plain: {", "renamed: {"), [TOOLS]),
+    "write in followed": (in_place("config.yaml", "plain: {", "renamed: {"), [TOOLS]),
     "description alone": (replaced("config.yaml", "Plain.", "Plainer."), [TOOLS]),
     "unchanged": (replaced("config.yaml", "Plain.", "Plain."), []),
     "touched": (lambda folder: os.utime(folder / "config.yaml"), []),
@@ -123,33 +123,33 @@ EDITS: Final[dict[str, tuple[Edit, Sequence[str]]]] = {
 
 @pytest.mark.parametrize(("edit", "told"), EDITS.values(), ids=EDITS)
 async def test_edit_is_one_reload_and_announced_once(folder: Path, edit: Edit, told: Sequence[str]) -> None:
-    async with following(folder / "config.yaml") as place:
-        ears = await place.ears(*WATCHED)
+    async with following(folder / "config.yaml") as followed:
+        listeners = await followed.listeners(*WATCHED)
         edit(folder)
-        await one_more_generation(place, ears, told)
+        await one_more_generation(followed, listeners, told)
 
 
-async def one_more_generation(place: Place, ears: list[Ear], told: Sequence[str]) -> None:
+async def one_more_generation(followed: Followed, listeners: list[Listener], told: Sequence[str]) -> None:
     """Check that an edit causes exactly one notification. A second edit shows that there was no other."""
-    for ear in ears:
+    for listener in listeners:
         for method in told:
-            await ear.hears(method)
-    before = (await place.until(lambda status: status["generation"] > 1))["generation"]
+            await listener.notification(method)
+    before = (await followed.until(lambda status: status["generation"] > 1))["generation"]
     assert before == 2
-    save(place.config.parent / "prompts" / "last.md", "last\n")
-    for ear in ears:
-        await ear.hears(PROMPTS)
-        assert ear.heard() == []
-    assert await place.generation() == before + 1
+    save(followed.config.parent / "prompts" / "last.md", "last\n")
+    for listener in listeners:
+        await listener.notification(PROMPTS)
+        assert listener.received() == []
+    assert await followed.generation() == before + 1
 
 
 async def test_new_code_and_secrets_are_used_without_announcements(folder: Path) -> None:
-    async with following(folder / "config.yaml") as place:
-        client = await place.client(MODERN)
+    async with following(folder / "config.yaml") as followed:
+        client = await followed.client(MODERN)
         assert [(await client.call(tool)).text.strip() for tool in ("counted", "secret")] == ["1", "5"]
         replaced("plugins/words.py", 'return "1"', 'return "2"')(folder)
         in_place("secrets/key", "12345", "1234567")(folder)
-        await place.until(lambda status: status["generation"] > 1)
+        await followed.until(lambda status: status["generation"] > 1)
         assert [(await client.call(tool)).text.strip() for tool in ("counted", "secret")] == ["2", "7"]
 
 
@@ -162,50 +162,50 @@ async def test_configmap_update_is_one_reload(tmp_path: Path) -> None:
     (mounted / "..data").symlink_to("..v1")
     for name in ("config.yaml", "tools.d"):
         (mounted / name).symlink_to(f"..data/{name}")
-    async with following(mounted / "config.yaml") as place:
-        ears = await place.ears()
+    async with following(mounted / "config.yaml") as followed:
+        listeners = await followed.listeners()
         (mounted / "..data_tmp").symlink_to("..v2")
         (mounted / "..data_tmp").replace(mounted / "..data")
         shutil.rmtree(mounted / "..v1")
-        for ear in ears:
-            await ear.hears(TOOLS)
-        status = await place.until(lambda status: status["generation"] > 1)
+        for listener in listeners:
+            await listener.notification(TOOLS)
+        status = await followed.until(lambda status: status["generation"] > 1)
         assert list(status["tools"]) == ["v2"]
         (mounted / "..v2" / "tools.d" / "y.yaml").write_text("tools: {later: {content: []}}")
-        for ear in ears:
-            await ear.hears(TOOLS)
-            assert ear.heard() == []
-        assert await place.generation() == 3
+        for listener in listeners:
+            await listener.notification(TOOLS)
+            assert listener.received() == []
+        assert await followed.generation() == 3
 
 
 @pytest.mark.parametrize("directory", ["tools.d", "docs", "plugins"])
 async def test_recreated_directory_is_watched_again(folder: Path, directory: str) -> None:
     files = {name: text for name, text in FILES.items() if name.startswith(f"{directory}/")}
-    async with following(folder / "config.yaml") as place:
+    async with following(folder / "config.yaml") as followed:
         shutil.rmtree(folder / directory)
-        await place.until(lambda status: status["generation"] > 1 or bool(status["problems"]))
+        await followed.until(lambda status: status["generation"] > 1 or bool(status["problems"]))
         for name in files:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             save(folder / name, text)
-        await place.until(lambda status: not status["problems"] and "one" in status["tools"])
-        ear = await place.ear("listen")
+        await followed.until(lambda status: not status["problems"] and "one" in status["tools"])
+        listener = await followed.listener("listen")
         name = {"tools.d": "tools.d/one.yaml", "plugins": "plugins/words.py", "docs": "docs/new.md"}[directory]
         save(folder / name, files.get(name, "").replace("One.", "Won.").replace("Counts.", "Sums."))
-        await ear.hears(RESOURCES if directory == "docs" else TOOLS)
+        await listener.notification(RESOURCES if directory == "docs" else TOOLS)
 
 
 async def test_recreated_root_directory_is_watched_again(folder: Path) -> None:
     etc = folder / "etc"
     etc.mkdir()
     save(etc / "config.yaml", "tools: {one: {content: []}}")
-    async with following(etc / "config.yaml") as place:
+    async with following(etc / "config.yaml") as followed:
         for name in ("two", "three"):
             shutil.rmtree(etc)
-            await place.until(lambda status: bool(status["problems"]))
+            await followed.until(lambda status: bool(status["problems"]))
             etc.mkdir()
             save(etc / "config.yaml", f"tools: {{{name}: {{content: []}}}}")
-            await place.until(partial(_serves, name))
+            await followed.until(partial(_serves, name))
 
 
 async def test_file_replaced_by_a_directory_and_back_is_one_reload_each(tmp_path: Path) -> None:
@@ -213,32 +213,32 @@ async def test_file_replaced_by_a_directory_and_back_is_one_reload_each(tmp_path
     save(config, "tools: {one: {content: []}}")
     directory.mkdir()
     save(directory / "a.yaml", "tools: {two: {content: []}}")
-    async with following(config) as place:
-        ears = await place.ears()
+    async with following(config) as followed:
+        listeners = await followed.listeners()
         for generation, tool in ((2, "two"), (3, "one")):
             config.rename(aside)
             directory.rename(config)
             aside.rename(directory)
-            for ear in ears:
-                await ear.hears(TOOLS)
-            await place.until(partial(_serves, tool))
-            assert await place.generation() == generation
-        assert [ear.heard() for ear in ears] == [[]] * len(ears)
+            for listener in listeners:
+                await listener.notification(TOOLS)
+            await followed.until(partial(_serves, tool))
+            assert await followed.generation() == generation
+        assert [listener.received() for listener in listeners] == [[]] * len(listeners)
 
 
 async def test_included_file_replaced_by_a_directory_is_a_problem(folder: Path) -> None:
     included = folder / "tools.d" / "one.yaml"
-    async with following(folder / "config.yaml") as place:
-        ear = await place.ear("listen")
+    async with following(folder / "config.yaml") as followed:
+        listener = await followed.listener("listen")
         included.rename(folder / "kept.yaml")
         included.mkdir()
-        status = await place.until(lambda status: bool(status["problems"]))
+        status = await followed.until(lambda status: bool(status["problems"]))
         assert "is a directory" in status["problems"][0]
         included.rmdir()
         save(included, "tools: {back: {description: Back., content: []}}")
-        await ear.hears(TOOLS)
-        assert (await place.until(partial(_offers, "back")))["problems"] == []
-        assert ear.heard() == []
+        await listener.notification(TOOLS)
+        assert (await followed.until(partial(_offers, "back")))["problems"] == []
+        assert listener.received() == []
 
 
 def _offers(tool: str, status: JsonObject) -> bool:
@@ -250,12 +250,12 @@ def _serves(tool: str, status: JsonObject) -> bool:
 
 
 async def test_creating_a_missing_file_repairs_a_rejected_configuration(folder: Path) -> None:
-    async with following(folder / "config.yaml") as place:
+    async with following(folder / "config.yaml") as followed:
         save(folder / "config.yaml", 'include: [more.yaml]\nresources: {wiki: {files: "pages/*.md"}}')
-        await place.until(lambda status: bool(status["problems"]))
+        await followed.until(lambda status: bool(status["problems"]))
         (folder / "pages").mkdir()
         save(folder / "more.yaml", "tools: {more: {content: []}}")
-        await place.until(lambda status: not status["problems"] and list(status["tools"]) == ["more"])
+        await followed.until(lambda status: not status["problems"] and list(status["tools"]) == ["more"])
 
 
 NAMES: Final = {
@@ -268,12 +268,12 @@ NAMES: Final = {
 
 @pytest.mark.parametrize(("text", "name"), NAMES.values(), ids=NAMES)
 async def test_creating_a_named_file_repairs_the_configuration(folder: Path, text: str, name: str) -> None:
-    async with following(folder / "config.yaml") as place:
+    async with following(folder / "config.yaml") as followed:
         save(folder / "config.yaml", text)
-        status = await place.until(lambda status: bool(status["problems"]))
+        status = await followed.until(lambda status: bool(status["problems"]))
         assert name in status["problems"][0]
         added(name, Authority().pem)(folder)
-        await place.until(lambda status: not status["problems"])
+        await followed.until(lambda status: not status["problems"])
 
 
 async def test_renewed_client_certificate_is_used(folder: Path) -> None:
@@ -284,6 +284,6 @@ async def test_renewed_client_certificate_is_used(folder: Path) -> None:
         folder / "config.yaml",
         "connections: {api: {base_url: 'https://example.com', tls: {cert: ours.pem, key: ours.key}}}",
     )
-    async with following(folder / "config.yaml") as place:
+    async with following(folder / "config.yaml") as followed:
         authority.issue(*names)
-        await place.until(lambda status: status["generation"] == 2 and not status["problems"])
+        await followed.until(lambda status: status["generation"] == 2 and not status["problems"])

@@ -14,7 +14,7 @@ from gateway.json_types import Json
 from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, listed
 from tests.behaviour.daemons import COUNT
-from tests.behaviour.following import CHANGED, STREAMS, Place, following, save
+from tests.behaviour.following import CHANGED, STREAMS, Followed, following, save
 from tests.behaviour.wires import HttpWire
 from tests.fork_server import FORKED
 
@@ -67,10 +67,10 @@ def write_plugin(folder: Path, version: str) -> None:
 
 
 @asynccontextmanager
-async def asked(folder: Path, *flags: str) -> AsyncIterator[Place]:
+async def asked(folder: Path, *flags: str) -> AsyncIterator[Followed]:
     """A daemon that reloads only on request."""
-    async with following(folder / "config.yaml", *flags, watch=False) as place:
-        yield place
+    async with following(folder / "config.yaml", *flags, watch=False) as followed:
+        yield followed
 
 
 async def names(client: Client) -> list[str]:
@@ -92,97 +92,97 @@ async def begin_to_wait(client: Client, path: Path) -> asyncio.Task[str]:
 
 @pytest.mark.parametrize("stream", STREAMS)
 async def test_running_call_keeps_its_catalog_and_code(folder: Path, stream: str) -> None:
-    async with asked(folder) as place:
-        client = await place.client(STREAMS[stream])
+    async with asked(folder) as followed:
+        client = await followed.client(STREAMS[stream])
         calling = await begin_to_wait(client, folder / "go")
         write_plugin(folder, "2")
         save(folder / "config.yaml", "tools: {other: {content: []}}")
-        assert (await place.reload())[0] == 200
+        assert (await followed.reload())[0] == 200
         save(folder / "config.yaml", CONFIG)
-        assert (await place.reload())[0] == 200
+        assert (await followed.reload())[0] == 200
         save(folder / "config.yaml", "tools: {other: {content: []}}")
-        assert (await place.reload())[0] == 200
+        assert (await followed.reload())[0] == 200
         assert await names(client) == ["other"]
         (folder / "go").touch()
         assert await calling == "1"
 
 
 async def test_unchanged_plugin_is_not_imported_again(folder: Path) -> None:
-    async with asked(folder) as place:
+    async with asked(folder) as followed:
         for config in (NEXT, BROKEN, CONFIG):
             save(folder / "config.yaml", config)
-            await place.reload()
+            await followed.reload()
         assert (folder / "marks").read_text() == "1" * COUNT
         write_plugin(folder, "2")
-        await place.reload()
+        await followed.reload()
         assert (folder / "marks").read_text() == "1" * COUNT + "2" * COUNT
         (folder / "go").touch()
-        client = await place.client(MODERN)
+        client = await followed.client(MODERN)
         assert (await client.call("waits", path=str(folder / "go"))).text == "2"
 
 
 async def test_session_without_a_stream_is_notified_when_it_opens_one(folder: Path) -> None:
-    async with asked(folder) as place:
-        client = await place.client(LEGACY)
+    async with asked(folder) as followed:
+        client = await followed.client(LEGACY)
         assert isinstance(client.wire, HttpWire)
         for config in (NEXT, CONFIG, NEXT):
             save(folder / "config.yaml", config)
-            await place.reload()
+            await followed.reload()
         await client.wire.listen()
-        await client.hear(TOOLS)
+        await client.notification(TOOLS)
         await client.wire.hang_up()
         save(folder / "config.yaml", CONFIG + "prompts: {p: {messages: [user: x]}}")
-        await place.reload()
+        await followed.reload()
         await client.wire.listen()
-        await client.hear(CHANGED.format("prompts"))
-        assert client.heard(TOOLS) == [{}]
+        await client.notification(CHANGED.format("prompts"))
+        assert client.received(TOOLS) == [{}]
 
 
 async def test_disabled_tool_stays_disabled_after_reloads(folder: Path) -> None:
-    async with asked(folder) as place:
-        client, ear = await place.client(MODERN), await place.ear("listen")
+    async with asked(folder) as followed:
+        client, listener = await followed.client(MODERN), await followed.listener("listen")
         await client.call("switch", on=False)
-        await ear.hears(TOOLS)
+        await listener.notification(TOOLS)
         save(folder / "config.yaml", NEXT)
-        await place.reload()
-        await ear.hears(TOOLS)
+        await followed.reload()
+        await listener.notification(TOOLS)
         assert await names(client) == ["waits", "switch", "more"]
         await client.call("switch", on=True)
-        await ear.hears(TOOLS)
+        await listener.notification(TOOLS)
         assert await names(client) == ["waits", "switch", "sometimes", "more"]
-        assert ear.heard() == []
+        assert listener.received() == []
 
 
 async def test_invalid_file_is_reported_until_corrected_and_changes_nothing(folder: Path) -> None:
-    async with asked(folder) as place:
-        ears = await place.ears()
-        before = await place.get("/-/status")
+    async with asked(folder) as followed:
+        listeners = await followed.listeners()
+        before = await followed.get("/-/status")
         save(folder / "config.yaml", BROKEN)
-        status, report = await place.reload()
+        status, report = await followed.reload()
         assert status == 422
         assert "config.yaml:1:" in report["problems"][0]
         assert report["generation"] == 1
         for path in ("/-/status", "/-/ready"):
-            assert (await place.get(path))["problems"] == report["problems"]
-        after = await place.get("/-/status")
+            assert (await followed.get(path))["problems"] == report["problems"]
+        after = await followed.get("/-/status")
         assert (after["generation"], after["files"], after["tools"]) == (1, before["files"], before["tools"])
-        assert (await place.get("/-/ready"))["ready"]
-        code, said = await status_command(place)
+        assert (await followed.get("/-/ready"))["ready"]
+        code, said = await status_command(followed)
         assert code == 1
         assert report["problems"][0] in said
         save(folder / "config.yaml", NEXT)
-        assert await place.reload() == (200, {"generation": 2, "problems": []})
+        assert await followed.reload() == (200, {"generation": 2, "problems": []})
         for path in ("/-/status", "/-/ready"):
-            assert (await place.get(path))["problems"] == []
-        assert (await place.get("/-/status"))["files"] != before["files"]
-        assert (await status_command(place))[0] == 0
-        for ear in ears:
-            await ear.hears(TOOLS)
-            assert ear.heard() == []
+            assert (await followed.get(path))["problems"] == []
+        assert (await followed.get("/-/status"))["files"] != before["files"]
+        assert (await status_command(followed))[0] == 0
+        for listener in listeners:
+            await listener.notification(TOOLS)
+            assert listener.received() == []
 
 
-async def status_command(place: Place) -> tuple[int, str]:
-    url = place.own_urls[0]
+async def status_command(followed: Followed) -> tuple[int, str]:
+    url = followed.own_urls[0]
     process = await asyncio.create_subprocess_exec(*(FORKED, "status", "--url", url), stdout=asyncio.subprocess.PIPE)
     async with asyncio.timeout(20):
         said, _ = await process.communicate()
@@ -191,34 +191,34 @@ async def status_command(place: Place) -> tuple[int, str]:
 
 
 async def test_changes_that_need_a_restart_are_reported(folder: Path) -> None:
-    async with asked(folder) as place:
+    async with asked(folder) as followed:
         save(folder / "config.yaml", NEXT + "listen: {path: /elsewhere}")
-        assert (await place.reload())[0] == 200
-        assert (await place.get("/-/status"))["restart_required"] == ["listen"]
-        assert "more" in await names(await place.client(MODERN))
+        assert (await followed.reload())[0] == 200
+        assert (await followed.get("/-/status"))["restart_required"] == ["listen"]
+        assert "more" in await names(await followed.client(MODERN))
         save(folder / "config.yaml", NEXT)
-        await place.reload()
-        assert (await place.get("/-/status"))["restart_required"] == []
+        await followed.reload()
+        assert (await followed.get("/-/status"))["restart_required"] == []
 
 
 async def test_sighup_reloads(folder: Path) -> None:
-    async with asked(folder) as place:
-        ear = await place.ear("listen")
+    async with asked(folder) as followed:
+        listener = await followed.listener("listen")
         save(folder / "config.yaml", NEXT)
-        place.daemon.signal(signal.SIGHUP)
-        await ear.hears(TOOLS)
-        assert await place.generation() == 2
+        followed.daemon.signal(signal.SIGHUP)
+        await listener.notification(TOOLS)
+        assert await followed.generation() == 2
 
 
 async def test_no_watch_only_reloads_on_request(folder: Path) -> None:
-    async with asked(folder, "--poll", "10ms") as place:
-        ear = await place.ear("listen")
+    async with asked(folder, "--poll", "10ms") as followed:
+        listener = await followed.listener("listen")
         save(folder / "config.yaml", NEXT + "prompts: {p: {messages: [user: x]}}")
         save(folder / "config.yaml", NEXT)
-        await place.reload()
-        await ear.hears(TOOLS)
-        assert ear.heard() == []
-        assert await place.generation() == 2
+        await followed.reload()
+        await listener.notification(TOOLS)
+        assert listener.received() == []
+        assert await followed.generation() == 2
 
 
 async def test_polling_finds_changes_without_events(folder: Path) -> None:
@@ -226,19 +226,19 @@ async def test_polling_finds_changes_without_events(folder: Path) -> None:
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "other.yaml").hardlink_to(folder / "config.yaml")
-    async with following(folder / "config.yaml", "--poll", "200ms") as place:
-        ear = await place.ear("listen")
+    async with following(folder / "config.yaml", "--poll", "200ms") as followed:
+        listener = await followed.listener("listen")
         for generation, text in ((2, NEXT), (3, CONFIG)):
             (elsewhere / "other.yaml").write_text(text)
-            await ear.hears(TOOLS)
-            assert await place.generation() == generation
-        assert ear.heard() == []
+            await listener.notification(TOOLS)
+            assert await followed.generation() == generation
+        assert listener.received() == []
 
 
 async def test_alias_of_an_old_name_works(tmp_path: Path) -> None:
     save(tmp_path / "config.yaml", "tools: {old: {content: []}}")
-    async with asked(tmp_path) as place:
-        client = await place.client(MODERN)
+    async with asked(tmp_path) as followed:
+        client = await followed.client(MODERN)
         save(
             tmp_path / "config.yaml",
             """
@@ -247,7 +247,7 @@ async def test_alias_of_an_old_name_works(tmp_path: Path) -> None:
             resources: {new: {uri: "x:new", aliases: ["x:old"], text: works}}
             """,
         )
-        assert (await place.reload())[0] == 200
+        assert (await followed.reload())[0] == 200
         assert await names(client) == ["new"]
         assert (await client.call("old")).text == "works"
         assert "messages" in (await client.ask("prompts/get", {"name": "old"})).result
@@ -257,8 +257,8 @@ async def test_alias_of_an_old_name_works(tmp_path: Path) -> None:
 
 async def test_subscription_to_an_old_uri_is_notified(tmp_path: Path) -> None:
     save(tmp_path / "config.yaml", 'resources: {a: {uri: "x:new", aliases: ["x:old"], text: one}}')
-    async with asked(tmp_path) as place:
-        ear = await place.ear("get", "x:old")
+    async with asked(tmp_path) as followed:
+        listener = await followed.listener("get", "x:old")
         save(tmp_path / "config.yaml", 'resources: {a: {uri: "x:new", aliases: ["x:old"], text: two}}')
-        await place.reload()
-        assert await ear.hears("notifications/resources/updated") == {"uri": "x:old"}
+        await followed.reload()
+        assert await listener.notification("notifications/resources/updated") == {"uri": "x:old"}

@@ -12,7 +12,7 @@ from gateway.json_types import Json
 from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, listed
 from tests.behaviour.daemons import COUNT
-from tests.behaviour.following import Ear, Place, following, save
+from tests.behaviour.following import Followed, Listener, following, save
 from tests.examples import IS_CI
 
 RELOADS: Final = 100 if IS_CI else 34
@@ -33,26 +33,26 @@ def written(letter: str) -> str:
 async def test_many_reloads_under_load(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     save(config, written("b"))
-    async with asyncio.timeout(SECONDS), following(config) as place:
-        ears = [await place.ear(stream) for stream, number in STREAMS.items() for _ in range(number)]
+    async with asyncio.timeout(SECONDS), following(config) as followed:
+        listeners = [await followed.listener(stream) for stream, number in STREAMS.items() for _ in range(number)]
         load = [
-            asyncio.create_task(work(await place.client(Cell(binding=HTTP, revision=revision))))
+            asyncio.create_task(work(await followed.client(Cell(binding=HTTP, revision=revision))))
             for revision in (LATEST, LATEST_LEGACY)
         ]
         for number, letter in enumerate(islice(cycle(["a", "b", None]), RELOADS)):
             if letter is None:
-                await refuse(place)
+                await refuse(followed)
             else:
-                await change(place, ears, letter)
+                await change(followed, listeners, letter)
             assert not any(task.done() for task in load), number
         for task in load:
             task.cancel()
         worked = await asyncio.gather(*load, return_exceptions=True)
         assert all(isinstance(each, asyncio.CancelledError) for each in worked), worked
         save(config, written("a") + "\nprompts: {p: {messages: [user: hello]}}")
-        for ear in ears:
-            await ear.hears_of("prompts")
-            assert ear.heard() == []
+        for listener in listeners:
+            await listener.list_changed("prompts")
+            assert listener.received() == []
 
 
 @pytest.mark.build
@@ -66,9 +66,9 @@ async def test_thousand_tools_reload_during_calls(tmp_path: Path) -> None:
     }
     echo: Json = {"description": "Says it again.", "input": {"text": "string"}, "content": [{"text": "{{ text }}"}]}
     save(config, f"tools: {{echo: {echo}}}")
-    async with asyncio.timeout(SECONDS), following(config) as place:
-        ear, client = await place.ear("listen"), await place.client(Cell(binding=HTTP, revision=LATEST))
-        told = asyncio.create_task(ear.hears_of("tools"))
+    async with asyncio.timeout(SECONDS), following(config) as followed:
+        listener, client = await followed.listener("listen"), await followed.client(Cell(binding=HTTP, revision=LATEST))
+        told = asyncio.create_task(listener.list_changed("tools"))
         save(config, f"tools: { {f't{number}': tool for number in range(1000)} | {'echo': echo} }")
         answered = 0
         while not told.done():
@@ -77,14 +77,14 @@ async def test_thousand_tools_reload_during_calls(tmp_path: Path) -> None:
         assert answered > 10  # calls continued during the reload
 
 
-async def change(place: Place, ears: list[Ear], letter: str) -> None:
-    save(place.config, written(letter))
-    await asyncio.gather(*(ear.hears_of("tools") for ear in ears))
+async def change(followed: Followed, listeners: list[Listener], letter: str) -> None:
+    save(followed.config, written(letter))
+    await asyncio.gather(*(listener.list_changed("tools") for listener in listeners))
 
 
-async def refuse(place: Place) -> None:
-    save(place.config, "tools: {broken: {shell: {command: 7}}}")
-    await place.until(lambda status: bool(status["problems"]))
+async def refuse(followed: Followed) -> None:
+    save(followed.config, "tools: {broken: {shell: {command: 7}}}")
+    await followed.until(lambda status: bool(status["problems"]))
 
 
 async def work(client: Client) -> None:

@@ -48,8 +48,8 @@ async def test_timeout_message_is_the_same_for_every_backend(tmp_path: Path) -> 
     application.router.add_get("/", _hangs)
     async with listening(application) as port:
         (tmp_path / "config.yaml").write_text(FILE % (port, port))
-        async with following(tmp_path / "config.yaml") as place:
-            client = await place.client(STREAMS["listen"])
+        async with following(tmp_path / "config.yaml") as followed:
+            client = await followed.client(STREAMS["listen"])
             for tool in ("shell", "http", "http_attempt", "sync", "async", "own"):
                 text = (await client.call(tool)).text
                 assert re.fullmatch(r".+ timed out after 0\.2 s", text.strip()), (tool, text)

@@ -27,7 +27,7 @@ print(json.dumps({{"argv": sys.argv, "directory": os.getcwd(), "environment": na
 SHELL: Final = """
 tools:
   record:
-    description: Record what it is started with.
+    description: Record the arguments.
     input:
       words: {type: array, items: {type: string}}
       depth: {type: integer, default: 3}

@@ -21,7 +21,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.wire import downgrade, meta
 from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, STDIO, Cell
 from tests.behaviour.client import Client, initialize_params, listed
-from tests.behaviour.conftest import newcomers
+from tests.behaviour.conftest import client_factory
 from tests.behaviour.wires import StdioWire
 from tests.corpus.corpora import Corpus, Verdict, reason_of, sampled
 from tests.corpus.packages import directory, node, servers
@@ -166,13 +166,13 @@ async def _through(
         flags = ("--http", "127.0.0.1:0", "--state-dir", "none")
         daemon = await stack.enter_async_context(serving(config, *flags, is_forked=False))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        newcomer = await stack.enter_async_context(newcomers("", http, None))
-        first = await newcomer(CELLS["modern"], daemon=daemon)
+        new_client = await stack.enter_async_context(client_factory("", http, None))
+        first = await new_client(CELLS["modern"], daemon=daemon)
         async with asyncio.timeout(SECONDS):
             while own.lists["tools"] and not await listed(first, "tools/list", "tools"):
                 await asyncio.sleep(0.1)
         for era, cell in CELLS.items():
-            client = await newcomer(cell, daemon=daemon, capabilities=_EVERYTHING)
+            client = await new_client(cell, daemon=daemon, capabilities=_EVERYTHING)
             client.says = _says
             hello = client.initialized or (await client.ask("server/discover")).result
             yield era, await _seen(client, hello, [each.renamed for each in own.steps])

@@ -58,7 +58,7 @@ CONFIG = """
     listen: {http: "127.0.0.1:0"}
     tools:
       echo:
-        description: Say it again.
+        description: Repeat a text.
         input: {text: string}
         content: [{text: "{{ text }}"}]
       noisy: {python: "house:noisy"}
@@ -69,7 +69,7 @@ CONFIG = """
       slow: {python: "house:slow"}
       quits: {python: "house:quits"}
       shout:
-        description: A child that is loud on both outputs.
+        description: A child that writes to both outputs.
         shell: {script: "echo out; echo err >&2"}
       sleepy:
         description: A child that sleeps, after it has written who it is.
@@ -79,7 +79,7 @@ CONFIG = """
             echo $$ > "$INPUT_PATH"
             exec sleep 3600
       deaf:
-        description: A child that ignores TERM and leaves a child of its own.
+        description: A child that ignores TERM and leaves a child process.
         input: {path: string}
         shell:
           script: |

@@ -11,7 +11,7 @@ from tests.e2e.daemon import Daemon, call, post_call, serving, text_of
 FILE = """\
 listen: {{http: "127.0.0.1:0", admin: "{admin}"}}
 tools:
-  echo: {{description: Say it again., input: {{text: string}}, content: [{{text: "{{{{ text }}}}"}}]}}
+  echo: {{description: Repeat a text., input: {{text: string}}, content: [{{text: "{{{{ text }}}}"}}]}}
 """
 OWN = ("/-/healthy", "/-/ready", "/-/status", "/-/config", "/metrics")
 

@@ -15,7 +15,7 @@ async def test_every_message_is_logged_at_level_debug_with_secrets_masked(tmp_pa
         """\
 tools:
   show:
-    description: Shows what it is given.
+    description: Shows its arguments.
     input: {text: string}
     shell: {command: [printf, "%s\\n%s", "{{ text }}", "${file:secret}"], progress: stdout}
 """,

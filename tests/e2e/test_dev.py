@@ -27,7 +27,7 @@ ESCAPE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 FILE: Final = """\
 plugins: [plugins]
 tools:
-  echo: {description: Say it again., input: {text: string}, content: "{{ text }}"}
+  echo: {description: Repeat a text., input: {text: string}, content: "{{ text }}"}
   fail: {description: Fail., content: no, is_error: true}
   noisy: {python: "noisy:noisy"}
   sleepy: {description: Sleep., input: {path: string}, shell: {script: 'touch "$INPUT_PATH"; exec sleep 600'}}

@@ -20,7 +20,7 @@ from tests.e2e.load import Load
 FILE = """\
 server: {page_size: 1}
 tools:
-  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+  echo: {description: Repeat a text., input: {text: string}, content: [{text: "{{ text }}"}]}
   other: {description: Makes a second page., content: [{text: x}]}
   third: {description: Makes a third page., content: [{text: x}]}
 """

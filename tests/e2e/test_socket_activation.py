@@ -17,7 +17,7 @@ from tests.programs import need
 
 FILE = """\
 tools:
-  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+  echo: {description: Repeat a text., input: {text: string}, content: [{text: "{{ text }}"}]}
   look: {description: What a child sees., shell: {script: "env; ls -l /proc/self/fd"}}
 """
 

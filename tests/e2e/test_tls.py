@@ -15,7 +15,7 @@ from tests.e2e.daemon import Daemon, post_call, serving, text_of
 FILE = """\
 listen: {http: "127.0.0.1:0", tls: {cert: server.pem, key: server.key}}
 tools:
-  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+  echo: {description: Repeat a text., input: {text: string}, content: [{text: "{{ text }}"}]}
 """
 
 

@@ -34,7 +34,7 @@ KEY: Final = "a key of sixteen bytes"
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
-    path.write_text(FILE.format(description="Say it again."))
+    path.write_text(FILE.format(description="Repeat a text."))
     return path
 
 

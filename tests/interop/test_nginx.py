@@ -117,7 +117,7 @@ async def test_official_client_continues_after_a_proxy_restart(
 ECHO: Final = """\
 listen: {http: "127.0.0.1:0", keepalive: 300ms, trusted_proxies: [127.0.0.1]}
 tools:
-  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+  echo: {description: Repeat a text., input: {text: string}, content: [{text: "{{ text }}"}]}
   slow: {description: Takes its time., shell: {command: [sleep, "6"], progress: stdout}}
 """
 

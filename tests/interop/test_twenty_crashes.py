@@ -28,7 +28,7 @@ SECONDS: Final = 40
 URI: Final = "note://today"
 FILE: Final = """\
 tools:
-  echo: {description: Say it again., input: {text: string}, content: [{text: "{{ text }}"}]}
+  echo: {description: Repeat a text., input: {text: string}, content: [{text: "{{ text }}"}]}
 resources:
   today: {uri: "note://today", file: today.txt}
 """

@@ -167,7 +167,7 @@ async def test_call_cancelled_before_its_task_leaves_nothing(
 async def test_changed_tool_sends_requests_under_new_keys(served: LocalGateway, peer: ModernPeer) -> None:
     task = await start(peer, "asks_both")
     await until(peer, task, "input_required")
-    await served.edit("Asks two things at once.", "Asks two things at the same time.")
+    await served.edit("Asks two questions at once.", "Asks two things at the same time.")
     await update(peer, task, one=answer("1"), other=answer("2"))
     waiting = await until(peer, task, "input_required", "completed")
     assert waiting["inputRequests"].keys() == {"mcp-gateway.2:one", "mcp-gateway.2:other"}

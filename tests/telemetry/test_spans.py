@@ -103,7 +103,7 @@ tools:
     input: {{status: integer?, key: string?}}
     http: {{url: "{upstream.url}/secret-path{{?status,key}}", allow_private: true, cache: 60s}}
   own:
-    description: Begins a trace of its own.
+    description: Starts a new trace.
     http: {{url: "{upstream.url}/own", allow_private: true, headers: {{traceparent: "{OTHER}"}}}}
   current: {{python: "author:current"}}
   current_on_loop: {{python: "author:current_on_loop"}}

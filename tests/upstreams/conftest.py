@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.behaviour.conftest import http, newcomer, processes, schemas, url
+from tests.behaviour.conftest import http, new_client, processes, schemas, url
 
-__all__ = ["http", "newcomer", "processes", "schemas", "url"]
+__all__ = ["http", "new_client", "processes", "schemas", "url"]
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from gateway.transports.memory import MemoryClient
 from tests import local_server
 from tests.behaviour.cells import Cell
 from tests.behaviour.client import initialize_params
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.e2e.daemon import Daemon
 from tests.upstreams.test_failures import call, config, gateway, odd, said, tools, until, until_listed
 from tests.upstreams.test_sessions import LEGACY
@@ -162,7 +162,7 @@ def state(running: Gateway, name: str) -> JsonObject:
 
 @pytest.mark.parametrize("cell", [MODERN, Cell(binding="http", revision="2024-11-05")], ids=str)
 async def test_caller_without_scope_cannot_list_or_call(
-    cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    cell: Cell, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     keys = f"ada: {{secret: {KEYS['ada']}, scopes: [dev, ops]}}, bob: {{secret: {KEYS['bob']}, scopes: [dev]}}"
     access = "access: {scopes: [dev]}, tools: {override: {grow: {access: {scopes: [ops]}}}}"
@@ -170,7 +170,7 @@ async def test_caller_without_scope_cannot_list_or_call(
     daemon = await processes.enter_async_context(daemon_of(tmp_path, text))
     listed, answers = {}, {}
     for name, key in KEYS.items():
-        client = await newcomer(cell, shakes_hands=False, daemon=daemon)
+        client = await new_client(cell, initializes=False, daemon=daemon)
         client.headers["Authorization"] = f"Bearer {key}"
         if not cell.is_modern:
             await client.ask("initialize", initialize_params(cell.revision))
@@ -185,11 +185,11 @@ async def test_caller_without_scope_cannot_list_or_call(
 
 @pytest.mark.parametrize("action", ["accept", "decline"])
 async def test_only_confirmed_calls_reach_the_upstream(
-    action: str, tmp_path: Path, newcomer: Newcomer, server: ModernServer
+    action: str, tmp_path: Path, new_client: NewClient, server: ModernServer
 ) -> None:
     override = 'tools: {override: {look: {confirm: "Really look?"}}}'
     async with daemon_of(tmp_path, f"upstreams: {{web: {{{server.entry}, {override}}}}}\n") as daemon:
-        client = await newcomer(MODERN, capabilities={"elicitation": {"form": {}}}, daemon=daemon)
+        client = await new_client(MODERN, capabilities={"elicitation": {"form": {}}}, daemon=daemon)
         client.says = lambda *_: {"action": action} | ({"content": {"confirm": True}} if action == "accept" else {})
 
         answer = await client.converse("tools/call", {"name": "web_look", "arguments": {}})
@@ -355,12 +355,12 @@ async def test_error_for_deeply_nested_result_names_no_request_limit(tmp_path: P
 
 @pytest.mark.parametrize("start", ["lazy", "eager, health: 100ms"])
 async def test_lists_are_read_again_after_restart_despite_stale_sessions(
-    start: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    start: str, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     server = await restarting_server(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true, start: {start}"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
-    idle, busy = await newcomer(LEGACY, daemon=daemon), await newcomer(MODERN, daemon=daemon)
+    idle, busy = await new_client(LEGACY, daemon=daemon), await new_client(MODERN, daemon=daemon)
     for client in (busy, idle):
         assert (await client.call("web_old")).text == "seen"
 
@@ -403,12 +403,12 @@ async def test_error_code_is_an_integer(tmp_path: Path, server: ModernServer) ->
 
 @pytest.mark.parametrize("status", [413, 429])
 async def test_refused_requests_keep_the_session_and_other_calls(
-    status: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    status: int, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     server = await restarting_server(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true, session: shared"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
-    client = await newcomer(MODERN, daemon=daemon)
+    client = await new_client(MODERN, daemon=daemon)
     await client.call("web_old")
     sessions = {*server.sessions}
 
@@ -423,12 +423,12 @@ async def test_refused_requests_keep_the_session_and_other_calls(
 
 
 async def test_server_that_refuses_new_sessions_is_degraded(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     server = await restarting_server(processes)
     entry = f"url: 'http://127.0.0.1:{server.port}/mcp', era: legacy, allow_private: true"
     daemon = await processes.enter_async_context(daemon_of(tmp_path, f"upstreams: {{web: {{{entry}}}}}\n"))
-    known, late = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
+    known, late = [await new_client(LEGACY, daemon=daemon) for _ in range(2)]
     assert (await known.call("web_old")).text == "seen"
     server.is_full = True
 

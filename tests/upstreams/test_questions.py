@@ -13,7 +13,7 @@ import pytest_asyncio
 from gateway.json_types import Json, JsonObject
 from tests.behaviour.cells import Cell
 from tests.behaviour.client import Call, Client
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.e2e.daemon import Daemon, serving
 from tests.upstreams.test_failures import odd
 from tests.upstreams.upstream_servers import WAYS, Way, over_stdio, reached, until_offered
@@ -53,33 +53,33 @@ async def text(client: Client, tool: str, **arguments: Json) -> str:
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_elicitation_reaches_the_user(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def test_elicitation_reaches_the_user(cell: Cell, daemon: Daemon, new_client: NewClient) -> None:
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
 
     assert (await text(client, "shelf_ask_name")).startswith("hello ")
     assert [question["method"] for question in client.asked] == ["elicitation/create"]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_sampling_reaches_the_model(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def test_sampling_reaches_the_model(cell: Cell, daemon: Daemon, new_client: NewClient) -> None:
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
 
     assert await text(client, "shelf_ask_model")
     assert [question["method"] for question in client.asked] == ["sampling/createMessage"]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_roots_reach_the_upstream(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+async def test_roots_reach_the_upstream(cell: Cell, daemon: Daemon, new_client: NewClient) -> None:
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
 
     assert "file://" in await text(client, "shelf_ask_roots")
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 async def test_question_of_a_legacy_upstream_causes_one_call(
-    cell: Cell, way: Way, daemon: Daemon, newcomer: Newcomer
+    cell: Cell, way: Way, daemon: Daemon, new_client: NewClient
 ) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     before = int(await text(client, "shelf_times_asked"))
 
     await text(client, "shelf_ask_name")
@@ -90,9 +90,9 @@ async def test_question_of_a_legacy_upstream_causes_one_call(
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 async def test_disconnect_of_the_client_cancels_the_call(
-    cell: Cell, daemon: Daemon, newcomer: Newcomer, tmp_path: Path
+    cell: Cell, daemon: Daemon, new_client: NewClient, tmp_path: Path
 ) -> None:
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     mark = tmp_path / "mark"
     call = await client.begin("shelf_wait", mark=str(mark))
 
@@ -107,8 +107,8 @@ async def test_disconnect_of_the_client_cancels_the_call(
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-async def test_declined_question_is_reported_to_the_client(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, capabilities={}, daemon=daemon)
+async def test_declined_question_is_reported_to_the_client(cell: Cell, daemon: Daemon, new_client: NewClient) -> None:
+    client = await new_client(cell, capabilities={}, daemon=daemon)
 
     answer = await client.converse("tools/call", {"name": "shelf_ask_name", "arguments": {}})
 
@@ -116,8 +116,8 @@ async def test_declined_question_is_reported_to_the_client(cell: Cell, daemon: D
 
 
 @pytest.mark.parametrize("cell", CELLS[1:], ids=str)  # cells with an open stream for notifications
-async def test_update_of_watched_resource_is_relayed(cell: Cell, daemon: Daemon, newcomer: Newcomer) -> None:
-    client = await newcomer(cell, capabilities={}, daemon=daemon)
+async def test_update_of_watched_resource_is_relayed(cell: Cell, daemon: Daemon, new_client: NewClient) -> None:
+    client = await new_client(cell, capabilities={}, daemon=daemon)
     call: Call | None = None
     if cell.is_modern:
         call = await client.start("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://one"]}})
@@ -130,13 +130,13 @@ async def test_update_of_watched_resource_is_relayed(cell: Cell, daemon: Daemon,
     await client.call("shelf_touch", uri="note://one")  # once, because the acknowledged subscription is active
 
     async with asyncio.timeout(30):
-        told = await (call.notification(updated) if call is not None else client.hear(updated))
+        told = await (call.notification(updated) if call is not None else client.notification(updated))
     assert told["uri"] == "note://one"
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.era == "legacy"], ids=str, indirect=True)
-async def test_call_with_a_question_becomes_a_task(way: Way, daemon: Daemon, newcomer: Newcomer) -> None:
-    client = await newcomer(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
+async def test_call_with_a_question_becomes_a_task(way: Way, daemon: Daemon, new_client: NewClient) -> None:
+    client = await new_client(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
     before = int(await text(client, "shelf_times_asked"))  # asks no question
 
     task = (await client.call("shelf_ask_name")).result
@@ -155,9 +155,9 @@ async def test_call_with_a_question_becomes_a_task(way: Way, daemon: Daemon, new
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way.era == "legacy"], ids=str, indirect=True)
 async def test_cancelled_task_cancels_the_upstream_call(
-    way: Way, daemon: Daemon, newcomer: Newcomer, tmp_path: Path
+    way: Way, daemon: Daemon, new_client: NewClient, tmp_path: Path
 ) -> None:
-    client = await newcomer(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
+    client = await new_client(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
     mark = tmp_path / "mark"
     task = (await client.call("shelf_ask_name", mark=str(mark))).result
     assert (await client.ask("tasks/get", {"taskId": task["taskId"]})).result["status"] == "input_required"
@@ -187,10 +187,10 @@ def retry(client: Client, asked: JsonObject) -> dict[str, Json]:
 
 
 async def test_parked_call_frees_its_permit_and_takes_one_answer(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     daemon = await processes.enter_async_context(daemon_for_one_call(tmp_path))
-    client = await newcomer(MODERN, capabilities=EVERYTHING, daemon=daemon)
+    client = await new_client(MODERN, capabilities=EVERYTHING, daemon=daemon)
     asked = (await client.call("shelf_ask_name")).result
 
     assert await text(client, "shelf_echo", text="meanwhile") == "meanwhile"
@@ -199,10 +199,10 @@ async def test_parked_call_frees_its_permit_and_takes_one_answer(
     assert (again["isError"], "no longer exists" in again["content"][0]["text"]) == (True, True)
 
 
-async def test_unanswered_parked_call_expires(tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer) -> None:
+async def test_unanswered_parked_call_expires(tmp_path: Path, processes: AsyncExitStack, new_client: NewClient) -> None:
     override = "tools: {override: {ask_name: {ask_timeout: 100ms}}}"
     daemon = await processes.enter_async_context(daemon_for_one_call(tmp_path, override))
-    client = await newcomer(MODERN, capabilities=EVERYTHING, daemon=daemon)
+    client = await new_client(MODERN, capabilities=EVERYTHING, daemon=daemon)
     mark = tmp_path / "mark"
     asked = (await client.call("shelf_ask_name", mark=str(mark))).result
 
@@ -215,10 +215,10 @@ async def test_unanswered_parked_call_expires(tmp_path: Path, processes: AsyncEx
 
 
 async def test_open_question_frees_the_permit_of_its_call(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, processes: AsyncExitStack, new_client: NewClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon = await processes.enter_async_context(daemon_for_one_call(tmp_path))
-    client = await newcomer(CELLS[0], capabilities=EVERYTHING, daemon=daemon)
+    client = await new_client(CELLS[0], capabilities=EVERYTHING, daemon=daemon)
     open_questions: asyncio.Queue[JsonObject] = asyncio.Queue()
     answer = client._reply_to
     monkeypatch.setattr(client, "_reply_to", open_questions.put_nowait)
@@ -233,11 +233,11 @@ async def test_open_question_frees_the_permit_of_its_call(
 
 @pytest.mark.parametrize("cell", CELLS[:2], ids=str)
 async def test_disabled_question_is_declined_with_a_note(
-    cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    cell: Cell, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     keys = "elicitation: false\n    sampling: true"
     daemon = await processes.enter_async_context(daemon_for_one_call(tmp_path, keys))
-    client = await newcomer(cell, capabilities=EVERYTHING, daemon=daemon)
+    client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
 
     refused = str((await client.converse("tools/call", {"name": "shelf_ask_name", "arguments": {}})).message)
     assert await text(client, "shelf_ask_model")
@@ -248,38 +248,38 @@ async def test_disabled_question_is_declined_with_a_note(
 
 @pytest.mark.parametrize("tool", ["odd_ask_url", "odd_refer"])
 async def test_completed_url_elicitation_is_announced(
-    tool: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    tool: str, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(f"upstreams: {{odd: {{{odd('ask_url')}}}}}\n", encoding="utf-8")
     daemon = await processes.enter_async_context(serving(config, "--http", "127.0.0.1:0", "--state-dir", "none"))
     capabilities: JsonObject = {"elicitation": {"url": {}}}
     cell = Cell(binding="sse", revision="2025-11-25")
-    other, client = [await newcomer(cell, capabilities=capabilities, daemon=daemon) for _ in range(2)]
+    other, client = [await new_client(cell, capabilities=capabilities, daemon=daemon) for _ in range(2)]
 
     answer = await client.call(tool)
-    done = await client.hear("notifications/elicitation/complete")
+    done = await client.notification("notifications/elicitation/complete")
 
     known = [question["params"] for question in client.asked] or answer.error["data"]["elicitations"]
     assert [each["elicitationId"] for each in known] == [done["elicitationId"]] == ["e"]
-    assert other.heard("notifications/elicitation/complete") == []
+    assert other.received("notifications/elicitation/complete") == []
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 async def test_roots_requested_outside_of_calls_are_those_of_the_caller(
-    cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    cell: Cell, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     command = [sys.executable, "-IS", str(Path(__file__).parent / "testdata" / "rooted_server.py")]
     config = tmp_path / "config.yaml"
     config.write_text(f"upstreams: {{rooted: {{command: {command}}}}}\n", encoding="utf-8")
     daemon = await processes.enter_async_context(serving(config, "--http", "127.0.0.1:0", "--state-dir", "none"))
     await until_offered(daemon, "rooted_where")
-    client = await newcomer(cell, capabilities={"roots": {}}, daemon=daemon)
+    client = await new_client(cell, capabilities={"roots": {}}, daemon=daemon)
 
     assert (await text(client, "rooted_where")).startswith("file://")
     assert [question["method"] for question in client.asked] == ["roots/list"]
     assert (await text(client, "rooted_where")).startswith("file://")
     assert len(client.asked) == 1
     if not cell.is_modern:
-        stranger = await newcomer(cell, daemon=daemon)
+        stranger = await new_client(cell, daemon=daemon)
         assert await text(stranger, "rooted_where") == "none"

@@ -24,8 +24,8 @@ from gateway.wire import meta
 from tests.behaviour.cells import CELLS as ALL_CELLS
 from tests.behaviour.cells import LATEST, LATEST_LEGACY, STDIO, Cell
 from tests.behaviour.client import Client, listed
-from tests.behaviour.conftest import newcomers
-from tests.behaviour.following import Ear
+from tests.behaviour.conftest import client_factory
+from tests.behaviour.following import Listener
 from tests.behaviour.wires import HttpWire
 from tests.conformance.wire_schemas import WireSchemas
 from tests.e2e.daemon import Daemon, serving
@@ -110,37 +110,37 @@ async def daemon(servers: RealServers) -> AsyncIterator[Daemon]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=CELLS, ids=str)
 async def listening_client(
     request: pytest.FixtureRequest, servers: RealServers, daemon: Daemon, schemas: WireSchemas | None
-) -> AsyncIterator[Ear]:
+) -> AsyncIterator[Listener]:
     """The cell's client, which listens for notifications outside of requests."""
     cell: Cell = request.param
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(aiohttp.ClientSession())
         if cell.binding == STDIO:
             daemon = await stack.enter_async_context(serving(servers.config, "--stdio", "--state-dir", "none"))
-        newcomer = await stack.enter_async_context(newcomers("", http, schemas))
-        client = await newcomer(cell, daemon=daemon)
+        new_client = await stack.enter_async_context(client_factory("", http, schemas))
+        client = await new_client(cell, daemon=daemon)
         async with asyncio.timeout(SECONDS):  # slow servers are announced later
             while missing(await listed(client, "tools/list", "tools")):
                 await asyncio.sleep(0.2)
         yield await listening(client)
 
 
-async def listening(client: Client) -> Ear:
+async def listening(client: Client) -> Listener:
     uris = [f"{name}+{uri}" for name, (uri, _) in TOUCH.items()]
     if client.cell.is_modern:
         client.envelope[meta.META_LOG_LEVEL] = "info"
         wanted = {"toolsListChanged": True, "resourceSubscriptions": uris}
-        return Ear(client=client, listen=await client.start("subscriptions/listen", {"notifications": wanted}))
+        return Listener(client=client, listen=await client.start("subscriptions/listen", {"notifications": wanted}))
     await client.ask("logging/setLevel", {"level": "info"})
     if isinstance(client.wire, HttpWire):
         await client.wire.listen()
     for uri in uris:
         await client.ask("resources/subscribe", {"uri": uri})
-    return Ear(client=client)
+    return Listener(client=client)
 
 
 @pytest.fixture
-def client(listening_client: Ear) -> Client:
+def client(listening_client: Listener) -> Client:
     return listening_client.client
 
 
@@ -225,20 +225,20 @@ async def test_cancellation_reaches_the_server(client: Client, name: str, tmp_pa
     await says("cancelled")
 
 
-async def test_new_tools_are_announced(listening_client: Ear) -> None:
+async def test_new_tools_are_announced(listening_client: Listener) -> None:
     new = f"{GROWN}{next(_NUMBERS)}"
     for name in ON_SDKS:
         assert (await listening_client.client.call(f"{name}_grow", name=new)).text == "grown", name
 
     async with asyncio.timeout(SECONDS):
         while True:
-            await listening_client.hears("notifications/tools/list_changed")
+            await listening_client.notification("notifications/tools/list_changed")
             names = {tool["name"] for tool in await listed(listening_client.client, "tools/list", "tools")}
             if names >= {f"{name}_{new}" for name in ON_SDKS}:
                 return
 
 
-async def test_resource_updates_are_relayed(listening_client: Ear) -> None:
+async def test_resource_updates_are_relayed(listening_client: Listener) -> None:
     waiting = {f"{name}+{uri}": (name, step) for name, (uri, step) in TOUCH.items()}
     async with asyncio.timeout(SECONDS):
         while waiting:  # until the subscription reaches the upstream
@@ -247,7 +247,9 @@ async def test_resource_updates_are_relayed(listening_client: Ear) -> None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(0.3):
                     while True:
-                        waiting.pop((await listening_client.hears("notifications/resources/updated"))["uri"], None)
+                        waiting.pop(
+                            (await listening_client.notification("notifications/resources/updated"))["uri"], None
+                        )
 
 
 async def test_servers_are_reached_over_stdio_and_sse(tmp_path: Path) -> None:
@@ -294,8 +296,8 @@ async def test_filesystem_server_serves_the_clients_roots(cell: Cell, tmp_path: 
         http = await stack.enter_async_context(aiohttp.ClientSession())
         daemon = await stack.enter_async_context(serving(config, "--http", "127.0.0.1:0", "--state-dir", "none"))
         await until_offered(daemon, "files_read_text_file")
-        newcomer = await stack.enter_async_context(newcomers("", http, None))
-        client = await newcomer(cell, capabilities={"roots": {}}, daemon=daemon)
+        new_client = await stack.enter_async_context(client_factory("", http, None))
+        client = await new_client(cell, capabilities={"roots": {}}, daemon=daemon)
         client.says = lambda _method, _params: {"roots": [{"uri": tmp_path.as_uri(), "name": "root"}]}
         call = {"name": "files_read_text_file", "arguments": {"path": str(tmp_path / "a.txt")}}
         assert (await client.converse("tools/call", call)).text == "of the root"

@@ -10,7 +10,7 @@ import pytest
 from gateway.json_types import Json, JsonObject
 from tests.behaviour.cells import Cell
 from tests.behaviour.client import Client
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.redis_server import redis_server
 from tests.replicas import KEY, Replica
 from tests.upstreams.upstream_servers import over_stdio, until_offered
@@ -70,11 +70,12 @@ def retry(client: Client, params: JsonObject, asked: JsonObject, **answers: Json
     return {**params, "inputResponses": given, "requestState": asked["requestState"]}
 
 
-async def test_retry_at_another_replica_repeats_only_idempotent_calls(tmp_path: Path, newcomer: Newcomer) -> None:
+async def test_retry_at_another_replica_repeats_only_idempotent_calls(tmp_path: Path, new_client: NewClient) -> None:
     mark = tmp_path / "mark"
     async with two(tmp_path) as replicas:
         here, there = [
-            await newcomer(MODERN, capabilities={"elicitation": {"form": {}}}, daemon=each.daemon) for each in replicas
+            await new_client(MODERN, capabilities={"elicitation": {"form": {}}}, daemon=each.daemon)
+            for each in replicas
         ]
         params: JsonObject = {"name": "shelf_twice", "arguments": {"mark": str(mark)}}
         asked = (await here.ask("tools/call", params)).result

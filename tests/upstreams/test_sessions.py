@@ -11,7 +11,7 @@ from aiohttp import web
 from gateway.json_types import JsonObject
 from tests import local_server
 from tests.behaviour.cells import Cell
-from tests.behaviour.conftest import Newcomer
+from tests.behaviour.conftest import NewClient
 from tests.behaviour.inside import product
 from tests.behaviour.wires import HttpWire, SseWire
 from tests.e2e.daemon import Daemon, serving
@@ -39,11 +39,16 @@ async def gateway(folder: Path, text: str) -> AsyncIterator[Daemon]:
 @pytest.mark.parametrize("arguments", [("good",), ("good", "modern")], ids=["legacy", "modern"])
 @pytest.mark.parametrize(("more", "children"), [("", 2), (", session: per_client", 2), (", session: shared", 1)])
 async def test_each_client_has_its_own_session_unless_shared(
-    arguments: tuple[str, ...], more: str, children: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    arguments: tuple[str, ...],
+    more: str,
+    children: int,
+    tmp_path: Path,
+    processes: AsyncExitStack,
+    new_client: NewClient,
 ) -> None:
     text = f"upstreams: {{odd: {{{odd(*arguments)}{more}}}}}\n"
     daemon = await processes.enter_async_context(gateway(tmp_path, text))
-    clients = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
+    clients = [await new_client(LEGACY, daemon=daemon) for _ in range(2)]
 
     answers = {(await client.call("odd_work")).text for client in (*clients, *clients)}
 
@@ -51,7 +56,7 @@ async def test_each_client_has_its_own_session_unless_shared(
 
 
 async def test_each_modern_principal_has_its_own_child(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     keys = {name: f"key-of-{name}-0123456789" for name in ("ada", "bob")}
     api_keys = {name: {"secret": secret, "scopes": ["x"]} for name, secret in keys.items()}
@@ -59,7 +64,7 @@ async def test_each_modern_principal_has_its_own_child(
     daemon = await processes.enter_async_context(gateway(tmp_path, text))
 
     async def child_of(name: str) -> str:
-        client = await newcomer(MODERN, daemon=daemon)
+        client = await new_client(MODERN, daemon=daemon)
         client.headers["Authorization"] = f"Bearer {keys[name]}"
         return (await client.call("odd_work")).text
 
@@ -69,10 +74,10 @@ async def test_each_modern_principal_has_its_own_child(
 
 @pytest.mark.parametrize("cell", [MODERN, LEGACY, Cell(binding="http", revision="2024-11-05")], ids=str)
 async def test_members_of_wrong_types_are_omitted(
-    cell: Cell, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    cell: Cell, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     text = f"upstreams: {{odd: {{{odd('mistyped')}}}}}\n"
-    client = await newcomer(cell, daemon=await processes.enter_async_context(gateway(tmp_path, text)))
+    client = await new_client(cell, daemon=await processes.enter_async_context(gateway(tmp_path, text)))
 
     [tool] = [each for each in (await client.ask("tools/list")).result["tools"] if each["name"] == "odd_mistyped"]
     assert tool["inputSchema"] == {"type": "object"}
@@ -94,21 +99,21 @@ async def test_members_of_wrong_types_are_omitted(
     ],
 )
 async def test_error_code_is_one_of_the_clients_revision(
-    cell: Cell, sent: int, received: int, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    cell: Cell, sent: int, received: int, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     text = f"upstreams: {{odd: {{{odd('fail', sent)}}}}}\n"
-    client = await newcomer(cell, daemon=await processes.enter_async_context(gateway(tmp_path, text)))
+    client = await new_client(cell, daemon=await processes.enter_async_context(gateway(tmp_path, text)))
 
     assert (await client.call("odd_work")).error["code"] == received
 
 
 async def test_changed_roots_are_announced_only_in_the_clients_session(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     text = f"upstreams: {{odd: {{{odd('roots')}}}}}\n"
     daemon = await processes.enter_async_context(gateway(tmp_path, text))
     roots = {"roots": {"listChanged": True}}
-    one, other = [await newcomer(LEGACY, capabilities=roots, daemon=daemon) for _ in range(2)]
+    one, other = [await new_client(LEGACY, capabilities=roots, daemon=daemon) for _ in range(2)]
     assert {(await client.call("odd_roots")).text for client in (one, other)} == {"0 changes"}
 
     await one.notify("notifications/roots/list_changed")
@@ -121,10 +126,10 @@ async def test_changed_roots_are_announced_only_in_the_clients_session(
 
 @pytest.mark.parametrize("binding", ["http", "sse"])
 async def test_upstream_session_ends_with_the_client_session(
-    binding: str, tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    binding: str, tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     daemon = await processes.enter_async_context(gateway(tmp_path, f"upstreams: {{odd: {{{odd('good')}}}}}\n"))
-    staying, going = [await newcomer(Cell(binding=binding, revision="2025-11-25"), daemon=daemon) for _ in range(2)]
+    staying, going = [await new_client(Cell(binding=binding, revision="2025-11-25"), daemon=daemon) for _ in range(2)]
     stays, goes = [(await client.call("odd_work")).text for client in (staying, going)]
     assert is_running(pid_in(goes))
 
@@ -142,12 +147,12 @@ def pid_in(said: str) -> int:
 
 
 async def test_lists_are_read_with_all_capabilities(
-    tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer
+    tmp_path: Path, processes: AsyncExitStack, new_client: NewClient
 ) -> None:
     asked = tmp_path / "asked"
     daemon = await processes.enter_async_context(gateway(tmp_path, f"upstreams: {{odd: {{{odd('choosy', asked)}}}}}\n"))
-    plain, other = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
-    anonymous = await newcomer(Cell(binding="http", revision="2026-07-28"), daemon=daemon)
+    plain, other = [await new_client(LEGACY, daemon=daemon) for _ in range(2)]
+    anonymous = await new_client(Cell(binding="http", revision="2026-07-28"), daemon=daemon)
 
     for client in (plain, anonymous, other):  # each session starts with `list_changed`
         before = len(asked.read_text().splitlines())
@@ -162,10 +167,10 @@ async def test_lists_are_read_with_all_capabilities(
     assert {*asked.read_text().splitlines()} <= {everything, "[]"}
 
 
-async def test_max_sessions_is_respected(tmp_path: Path, processes: AsyncExitStack, newcomer: Newcomer) -> None:
+async def test_max_sessions_is_respected(tmp_path: Path, processes: AsyncExitStack, new_client: NewClient) -> None:
     text = f"upstreams: {{odd: {{{odd('good')}, max_sessions: 1}}}}\n"
     daemon = await processes.enter_async_context(gateway(tmp_path, text))
-    clients = [await newcomer(LEGACY, daemon=daemon) for _ in range(2)]
+    clients = [await new_client(LEGACY, daemon=daemon) for _ in range(2)]
 
     first, second, again = [(await client.call("odd_work")).text for client in (*clients, clients[0])]
 
@@ -207,7 +212,7 @@ async def test_bearer_token_authenticates_at_the_upstream(tmp_path: Path) -> Non
             assert not [name for name in names if name.startswith("wrong_")]
 
 
-async def test_callers_credentials_are_not_forwarded(tmp_path: Path, newcomer: Newcomer) -> None:
+async def test_callers_credentials_are_not_forwarded(tmp_path: Path, new_client: NewClient) -> None:
     seen: list[dict[str, str]] = []
 
     async def record(request: web.Request) -> web.Response:
@@ -230,7 +235,7 @@ upstreams:
 auth: {{api_keys: {{me: {{secret: {KEY}, scopes: [x]}}}}}}
 """
         async with gateway(tmp_path, text) as daemon:
-            client = await newcomer(Cell(binding="http", revision="2026-07-28"), daemon=daemon)
+            client = await new_client(Cell(binding="http", revision="2026-07-28"), daemon=daemon)
             client.headers.update({"Authorization": f"Bearer {KEY}", "X-Team": "ops", "X-Other": "no"})
 
             assert (await client.call("web_look")).text == "seen"

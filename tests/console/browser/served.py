@@ -31,7 +31,7 @@ limits: {{rate_limit: 1000/minute, sessions: 100}}
 {auth}
 tools:
   greet:
-    description: Says hello to somebody.
+    description: Says hello to someone.
     tags: [people]
     input:
       name: {{type: string, description: Whom to greet, minLength: 2}}
@@ -60,7 +60,7 @@ tools:
     content: It did not work.
     is_error: true
   absent:
-    description: Needs a program that no machine has.
+    description: Needs a missing program.
     requires: {{commands: [no-such-program-here]}}
     content: never
   waits: {{description: Runs as a task., task: required, shell: {{command: [sleep, "600"]}}}}

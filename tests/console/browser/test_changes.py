@@ -87,7 +87,7 @@ async def test_lost_connection_is_shown_and_restored(browser: Browser, tmp_path:
         assert await ours.overflow() == []
         await page.set_viewport_size({"width": WIDE[0], "height": WIDE[1]})
         assert await ours.serious_findings() == []
-        async with served(tmp_path, text.replace("Says hello to somebody.", "Says hello again.")):
+        async with served(tmp_path, text.replace("Says hello to someone.", "Says hello again.")):
             await expect(page.get_by_text("Live")).to_be_visible()
             await expect(ours.row("greet")).to_contain_text("Says hello again.")
         ours.check()

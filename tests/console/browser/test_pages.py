@@ -17,7 +17,7 @@ SHOWN: list[tuple[str, Mapping[str, str], str]] = [
     ("overview", {}, "generation "),
     ("overview", {}, "1 upstream cannot be reached"),
     ("overview", {}, "upstream down"),
-    ("catalog", {}, "Says hello to somebody."),
+    ("catalog", {}, "Says hello to someone."),
     ("catalog", {"open": "tool:greet"}, "inputSchema"),
     ("catalog", {"offered": "no", "open": "tool:absent"}, "Not available: "),
     ("call", {}, "Nothing selected"),
@@ -27,7 +27,7 @@ SHOWN: list[tuple[str, Mapping[str, str], str]] = [
     ("sessions", {}, "None open"),
     ("tasks", {}, "No tasks"),
     ("upstreams", {"open": "gone"}, "connection refused"),
-    ("config", {}, "Says hello to somebody."),
+    ("config", {}, "Says hello to someone."),
     ("config", {"tab": "reloads"}, "start"),
     ("limits", {}, "limits.sessions"),
 ]

@@ -63,7 +63,7 @@ tools:
     content: "The {{ limit }} slowest: SELECT … FROM orders took 4.2 s"
   deploy_status:
     title: Deployments
-    description: What is deployed where.
+    description: All deployments.
     tags: [deploys]
     content: "api 2.14, web 3.1"
   rollback:

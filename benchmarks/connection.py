@@ -7,7 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Self, cast
 
-from benchmarks.processes import PATIENCE_SECONDS
+from benchmarks.processes import TIMEOUT_SECONDS
 
 _LENGTH: Final = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
 _SESSION: Final = re.compile(rb"mcp-session-id: *([^\r]+)", re.IGNORECASE)
@@ -96,7 +96,7 @@ class Connection(asyncio.Protocol):
 async def connected(port: int, *, count: int) -> AsyncIterator[list[Connection]]:
     connections = []
     with ExitStack() as stack:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             for _ in range(count):
                 _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", port)
                 stack.callback(connection.close)

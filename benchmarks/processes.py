@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-PATIENCE_SECONDS: Final = 60.0
+TIMEOUT_SECONDS: Final = 60.0
 """The time limit for a server's next action."""
 FAREWELL_SECONDS: Final = 5.0
 _TICK: Final = 1 / os.sysconf("SC_CLK_TCK")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from benchmarks.connection import Connection, UnexpectedAnswerError, connected
 from benchmarks.contenders import Gateway
 from benchmarks.messages import Era, call, http, post
-from benchmarks.processes import PATIENCE_SECONDS, Server, started
+from benchmarks.processes import TIMEOUT_SECONDS, Server, started
 from benchmarks.rounds import first_reply
 from tests.ports import free_port
 
@@ -58,7 +58,7 @@ async def _once(  # noqa: PLR0913
 
 async def _call_until(end: asyncio.Task[Any], caller: Connection, taken: list[float]) -> None:
     numbered = post(call("echo", text="hello"), Era.MODERN)
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not end.done():
             began = time.monotonic()
             (await caller.ask(numbered(0))).checked()

@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.connection import Connection, UnexpectedAnswerError, connected
 from benchmarks.messages import INITIALIZE, LIST, Ask, Era, Numbered, notice, post
-from benchmarks.processes import PATIENCE_SECONDS, Server
+from benchmarks.processes import TIMEOUT_SECONDS, Server
 
 CONNECTIONS: Final = 4
 """The number of concurrent clients, each with one request at a time and its own session."""
@@ -56,7 +56,7 @@ async def opened(connection: Connection) -> str | None:
 async def first_reply(server: Server, ask: Ask = LIST, era: Era = Era.MODERN) -> bytes:
     """Wait until a new server responds over HTTP; to `initialize` in the session era."""
     ask = ask if era is Era.MODERN else INITIALIZE
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             try:
                 async with connected(server.port, count=1) as [connection]:
@@ -98,5 +98,5 @@ async def _repeat(askers: Sequence[Once], *, seconds: float) -> int:
             done += 1
         return done
 
-    async with asyncio.timeout(seconds + PATIENCE_SECONDS):
+    async with asyncio.timeout(seconds + TIMEOUT_SECONDS):
         return sum(await asyncio.gather(*map(repeat, askers)))

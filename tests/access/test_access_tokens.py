@@ -20,8 +20,8 @@ from gateway.net.clients import HttpClients
 from gateway.net.server_metadata import fetch_json, issuer_sender
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
 
-US: Final = "https://tools.example.com/ops/mcp"
-THEM: Final = "https://other.example.com/mcp"
+AUDIENCE: Final = "https://tools.example.com/ops/mcp"
+OTHER_AUDIENCE: Final = "https://other.example.com/mcp"
 NOW: Final = int(time.time())
 
 
@@ -55,7 +55,7 @@ async def verifier_for(
     *,
     required: tuple[str, ...] = (),
     keys_url: str | None = None,
-    audience: str = US,
+    audience: str = AUDIENCE,
     takes_client_id: bool = False,
 ) -> AsyncIterator[Verifier]:
     clock = Clock()
@@ -86,7 +86,7 @@ async def verifier() -> AsyncIterator[Verifier]:
 @pytest.mark.parametrize("algorithm", ["RS256", "PS256", "ES256", "ES384", "EdDSA"])
 async def test_valid_token_has_its_subject_and_scopes(algorithm: str) -> None:
     async with authorization_server(algorithm) as issuer, verifier_for(issuer) as verifier:
-        identity = await verifier.tokens.identify(issuer.token(US, scope="ops.read ops.write"))
+        identity = await verifier.tokens.identify(issuer.token(AUDIENCE, scope="ops.read ops.write"))
     assert isinstance(identity, Identity)
     assert (identity.principal, identity.realm) == ("alice", issuer.issuer)
     assert identity.scopes == frozenset({"ops.read", "ops.write"})
@@ -98,9 +98,9 @@ async def test_valid_token_has_its_subject_and_scopes(algorithm: str) -> None:
     "claims",
     [
         {},
-        {"audience": [THEM, US]},
-        {"audience": f"{US}/"},
-        {"audience": US.replace("https://tools", "HTTPS://Tools").replace(".com/", ".com:443/")},
+        {"audience": [OTHER_AUDIENCE, AUDIENCE]},
+        {"audience": f"{AUDIENCE}/"},
+        {"audience": AUDIENCE.replace("https://tools", "HTTPS://Tools").replace(".com/", ".com:443/")},
         {"iat": NOW + 5},  # the clock of the issuer is ahead
         {"nbf": NOW - 60},
         {"iat": None},
@@ -111,18 +111,18 @@ async def test_valid_token_has_its_subject_and_scopes(algorithm: str) -> None:
     ],
 )
 async def test_valid_token_is_accepted(verifier: Verifier, claims: dict[str, Any]) -> None:
-    audience = claims.pop("audience", US)
+    audience = claims.pop("audience", AUDIENCE)
     assert await verifier.status(verifier.issuer.token(audience, **claims)) == 200
 
 
 @pytest.mark.parametrize(
     "claims",
     [
-        {"audience": THEM},
-        {"audience": US.removesuffix("/mcp")},
+        {"audience": OTHER_AUDIENCE},
+        {"audience": AUDIENCE.removesuffix("/mcp")},
         {"audience": []},
         {"aud": None},
-        {"aud": {"0": US}},
+        {"aud": {"0": AUDIENCE}},
         {"exp": NOW - 3600},
         {"lasts": -1},
         {"lasts": 0},
@@ -146,9 +146,9 @@ async def test_valid_token_is_accepted(verifier: Verifier, claims: dict[str, Any
     ],
 )
 async def test_invalid_token_is_rejected(verifier: Verifier, claims: dict[str, Any]) -> None:
-    audience = claims.pop("audience", US)
+    audience = claims.pop("audience", AUDIENCE)
     assert await verifier.status(verifier.issuer.token(audience, **claims)) == 401
-    assert await verifier.status(verifier.issuer.token(US)) == 200
+    assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 200
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ async def test_invalid_token_is_rejected(verifier: Verifier, claims: dict[str, A
 async def test_scopes_are_read_in_all_formats_of_issuers(
     verifier: Verifier, claims: dict[str, Any], scopes: set[str]
 ) -> None:
-    identity = await verifier.tokens.identify(verifier.issuer.token(US, **claims))
+    identity = await verifier.tokens.identify(verifier.issuer.token(AUDIENCE, **claims))
     assert isinstance(identity, Identity)
     assert identity.scopes == frozenset(scopes)
 
@@ -198,37 +198,37 @@ async def test_client_id_replaces_a_missing_audience_if_configured(claims: dict[
 
 async def test_missing_required_scope_is_insufficient_scope() -> None:
     async with authorization_server() as issuer, verifier_for(issuer, required=("tools.use", "b")) as verifier:
-        auth_error = await verifier.tokens.identify(issuer.token(US, scope="b"))
+        auth_error = await verifier.tokens.identify(issuer.token(AUDIENCE, scope="b"))
         assert isinstance(auth_error, AuthError)
         assert (auth_error.status, auth_error.error) == (403, "insufficient_scope")
         assert set(auth_error.scopes) == {"tools.use", "b"}
-        assert await verifier.status(issuer.token(US, scope="b tools.use")) == 200
+        assert await verifier.status(issuer.token(AUDIENCE, scope="b tools.use")) == 200
 
 
 # Keys.
 
 
 async def test_keys_are_fetched_once_for_many_tokens(verifier: Verifier) -> None:
-    tokens = [verifier.issuer.token(US, sub=f"user-{number}") for number in range(20)]
+    tokens = [verifier.issuer.token(AUDIENCE, sub=f"user-{number}") for number in range(20)]
     assert await asyncio.gather(*map(verifier.status, tokens)) == [200] * 20
     assert verifier.issuer.asked == {METADATA: 1, JWKS: 1}
 
 
 async def test_new_key_is_fetched_at_once(verifier: Verifier) -> None:
-    assert await verifier.status(verifier.issuer.token(US)) == 200
-    old = verifier.issuer.token(US)
+    assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 200
+    old = verifier.issuer.token(AUDIENCE)
     verifier.issuer.rotate_keys()
-    assert await verifier.status(verifier.issuer.token(US)) == 200
+    assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 200
     assert await verifier.status(old) == 401
     verifier.clock.now += 600
     verifier.issuer.rotate_keys()
-    assert await verifier.status(verifier.issuer.token(US)) == 200
+    assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 200
 
 
 async def test_fetches_for_unknown_key_ids_are_limited(verifier: Verifier) -> None:
     async def use_unknown_key_ids() -> int:
         for number in range(20):
-            assert await verifier.status(verifier.issuer.token(US, headers={"kid": f"unknown-{number}"})) == 401
+            assert await verifier.status(verifier.issuer.token(AUDIENCE, headers={"kid": f"unknown-{number}"})) == 401
         return verifier.issuer.asked[JWKS]
 
     assert await use_unknown_key_ids() == 3
@@ -236,12 +236,12 @@ async def test_fetches_for_unknown_key_ids_are_limited(verifier: Verifier) -> No
     assert await use_unknown_key_ids() == 3
     verifier.issuer.rotate_keys()
     verifier.clock.now += 1
-    assert await verifier.status(verifier.issuer.token(US)) == 200
+    assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 200
     assert await use_unknown_key_ids() == 4
 
 
 async def test_old_keys_are_renewed_in_the_background(verifier: Verifier) -> None:
-    token = verifier.issuer.token(US)
+    token = verifier.issuer.token(AUDIENCE)
     assert await verifier.status(token) == 200
     verifier.clock.now += 3600
     verifier.issuer.rotate_keys()
@@ -253,13 +253,13 @@ async def test_old_keys_are_renewed_in_the_background(verifier: Verifier) -> Non
 
 
 async def test_issuer_outage_only_affects_unknown_keys(verifier: Verifier) -> None:
-    token = verifier.issuer.token(US)
+    token = verifier.issuer.token(AUDIENCE)
     assert await verifier.status(token) == 200
     verifier.issuer.is_down = True
     verifier.clock.now += 3600
     assert await verifier.status(token) == 200
     other = Key.make()
-    auth_error = await verifier.tokens.identify(verifier.issuer.token(US, key=other))
+    auth_error = await verifier.tokens.identify(verifier.issuer.token(AUDIENCE, key=other))
     assert isinstance(auth_error, AuthError)
     assert auth_error.status == 503
     assert auth_error.retry_after is not None
@@ -270,7 +270,7 @@ async def test_failed_fetches_back_off(verifier: Verifier) -> None:
     verifier.issuer.is_down = True
     attempts = []
     for _ in range(400):  # seconds
-        assert await verifier.status(verifier.issuer.token(US)) == 503
+        assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 503
         attempts.append(verifier.issuer.asked[METADATA])
         verifier.clock.now += 1
     assert attempts[0] == 1
@@ -278,7 +278,7 @@ async def test_failed_fetches_back_off(verifier: Verifier) -> None:
     assert attempts[-1] <= 12
     verifier.issuer.is_down = False
     verifier.clock.now += 120
-    assert await verifier.status(verifier.issuer.token(US)) == 200
+    assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 200
 
 
 async def test_request_waits_a_limited_time_for_keys() -> None:
@@ -329,14 +329,14 @@ async def test_backoff_does_not_overflow() -> None:
 async def test_metadata_is_found_at_either_url(missing: set[str]) -> None:
     async with authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.missing = missing
-        assert await verifier.status(issuer.token(US)) == 200
+        assert await verifier.status(issuer.token(AUDIENCE)) == 200
         assert issuer.asked[OPENID] == len(missing)
 
 
 async def test_keys_url_can_be_configured() -> None:
     async with authorization_server() as issuer, verifier_for(issuer, keys_url=f"{issuer.issuer}{JWKS}") as verifier:
         issuer.missing = {METADATA, OPENID}
-        assert await verifier.status(issuer.token(US)) == 200
+        assert await verifier.status(issuer.token(AUDIENCE)) == 200
         assert issuer.asked == {JWKS: 1}
 
 
@@ -362,7 +362,7 @@ def test_audience_compares_the_whole_host(other: str) -> None:
 async def test_invalid_metadata_is_rejected(metadata: dict[str, Any]) -> None:
     async with authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.metadata = metadata
-        assert await verifier.status(issuer.token(US)) == 503
+        assert await verifier.status(issuer.token(AUDIENCE)) == 503
         assert issuer.asked[JWKS] == 0
 
 
@@ -379,7 +379,7 @@ async def test_invalid_metadata_is_rejected(metadata: dict[str, Any]) -> None:
 async def test_key_set_without_usable_keys_is_rejected(key_set: Any) -> None:
     async with authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.key_set = key_set
-        assert await verifier.status(issuer.token(US)) == 503
+        assert await verifier.status(issuer.token(AUDIENCE)) == 503
 
 
 def _with(**members: Any) -> Any:
@@ -406,7 +406,7 @@ def _with(**members: Any) -> Any:
 async def test_key_restrictions_are_enforced(change: Any, status: int) -> None:
     async with authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.key_set = {"keys": [change(issuer.keys[0].jwk)]}
-        assert await verifier.status(issuer.token(US)) == status
+        assert await verifier.status(issuer.token(AUDIENCE)) == status
 
 
 def test_metadata_urls() -> None:
@@ -424,13 +424,13 @@ def test_metadata_urls() -> None:
 async def test_redirects_of_keys_are_not_followed() -> None:
     async with authorization_server() as elsewhere, authorization_server() as issuer, verifier_for(issuer) as verifier:
         issuer.moved = {JWKS: f"{elsewhere.issuer}{JWKS}"}
-        assert await verifier.status(issuer.token(US)) == 503
+        assert await verifier.status(issuer.token(AUDIENCE)) == 503
         assert not elsewhere.asked
 
 
 async def test_cached_token_expires(verifier: Verifier) -> None:
-    assert await verifier.status(verifier.issuer.token(US)) == 200
-    token = verifier.issuer.token(US, exp=time.time() + 1)
+    assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 200
+    token = verifier.issuer.token(AUDIENCE, exp=time.time() + 1)
     assert await verifier.status(token) == 200
     async with asyncio.timeout(30):
         while await verifier.status(token) == 200:
@@ -439,7 +439,7 @@ async def test_cached_token_expires(verifier: Verifier) -> None:
 
 
 async def test_token_is_verified_again_after_a_fetch_of_keys(verifier: Verifier) -> None:
-    token = verifier.issuer.token(US, scope="a")
+    token = verifier.issuer.token(AUDIENCE, scope="a")
     first = await verifier.tokens.identify(token)
     assert await verifier.tokens.identify(token) is first
     verifier.clock.now += 3600

@@ -11,7 +11,7 @@ from gateway.cli.commands.validate import check
 from gateway.config.models.auth import Auth
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
-from tests.access.test_issuers import US, authenticating, identified, status
+from tests.access.test_issuers import AUDIENCE, authenticating, identified, status
 from tests.authorization_server import authorization_server
 
 PROVIDERS: Final = Path(__file__).parents[2] / "config" / "examples" / "providers"
@@ -53,9 +53,9 @@ async def test_example_of_a_provider_is_valid_and_passes_its_tests(name: str) ->
 )
 async def test_known_layouts(claims: Mapping[str, Any], roles: tuple[str, ...], scopes: set[str]) -> None:
     async with authorization_server() as issuer:
-        entry = {"issuer": issuer.issuer, "audience": ["tools", US], "roles": {"scopes": GRANTS}}
+        entry = {"issuer": issuer.issuer, "audience": ["tools", AUDIENCE], "roles": {"scopes": GRANTS}}
         async with authenticating(entry) as authenticator:
-            identity = await identified(authenticator, issuer.token(US, **{"scope": None, **claims}))
+            identity = await identified(authenticator, issuer.token(AUDIENCE, **{"scope": None, **claims}))
     assert (identity.roles, set(identity.scopes)) == (roles, scopes)
 
 
@@ -75,7 +75,7 @@ async def test_explicit_claim_replaces_the_known_layouts(
     async with authorization_server() as issuer:
         entry = {"issuer": issuer.issuer, "roles": {"claim": claim, "scopes": GRANTS}}
         async with authenticating(entry) as authenticator:
-            assert (await identified(authenticator, issuer.token(US, **claims))).roles == roles
+            assert (await identified(authenticator, issuer.token(AUDIENCE, **claims))).roles == roles
 
 
 async def test_star_applies_only_to_callers_of_the_issuer() -> None:
@@ -83,7 +83,7 @@ async def test_star_applies_only_to_callers_of_the_issuer() -> None:
     async with authorization_server() as issuer:
         entry = {"issuer": issuer.issuer, "roles": {"scopes": {"*": "tools.use"}}, "required_scopes": ["tools.use"]}
         async with authenticating(entry) as authenticator:
-            assert (await identified(authenticator, issuer.token(US, scope=""))).scopes == {"tools.use"}
+            assert (await identified(authenticator, issuer.token(AUDIENCE, scope=""))).scopes == {"tools.use"}
             authenticator.configure(Auth.model_validate({"oauth": entry, "api_keys": {"ci": {"secret": key}}}))
             assert (await identified(authenticator, key)).scopes == frozenset()
 

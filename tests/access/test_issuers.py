@@ -29,7 +29,7 @@ from tests.authorization_server import JWKS, METADATA, AuthorizationServer, Key,
 from tests.local_server import listening
 from tests.redis_server import redis_server
 
-US: Final = "https://tools.example.com/mcp"
+AUDIENCE: Final = "https://tools.example.com/mcp"
 CLIENT: Final = {"client_id": "gateway", "client_secret": SECRET}
 NOW: Final = int(time.time())
 
@@ -46,7 +46,7 @@ async def authenticating(*entries: Mapping[str, Any], store: str | None = None) 
         )
         stack.push_async_callback(authenticator.close)
         authenticator.configure(Auth.model_validate({"oauth": list(entries)}))
-        authenticator.set_audiences([US])
+        authenticator.set_audiences([AUDIENCE])
         yield authenticator
 
 
@@ -79,9 +79,11 @@ async def test_issuer_of_a_token_selects_its_entry() -> None:
 
 async def test_nothing_is_fetched_for_a_token_of_an_unknown_issuer() -> None:
     async with authorization_server() as issuer, authenticating({"issuer": issuer.issuer}) as authenticator:
-        assert await status(authenticator, issuer.token(US)) == 200
+        assert await status(authenticator, issuer.token(AUDIENCE)) == 200
         issuer.asked.clear()
-        found = await identified(authenticator, issuer.token(US, iss="https://other.example.com", headers={"kid": "x"}))
+        found = await identified(
+            authenticator, issuer.token(AUDIENCE, iss="https://other.example.com", headers={"kid": "x"})
+        )
         assert found.message == "The token was issued by a different authorization server"
         assert not issuer.asked
 
@@ -92,7 +94,7 @@ async def test_equal_subjects_of_two_issuers_are_two_callers() -> None:
         authorization_server() as second,
         authenticating({"issuer": first.issuer}, {"issuer": second.issuer}) as authenticator,
     ):
-        found = [await identified(authenticator, each.token(US)) for each in (first, second)]
+        found = [await identified(authenticator, each.token(AUDIENCE)) for each in (first, second)]
     assert found[0].principal == found[1].principal
     assert found[0].subject_key != found[1].subject_key
 
@@ -100,21 +102,21 @@ async def test_equal_subjects_of_two_issuers_are_two_callers() -> None:
 async def test_only_listed_algorithms_are_accepted() -> None:
     async with authorization_server("ES256") as issuer:
         async with authenticating({"issuer": issuer.issuer, "algorithms": ["RS256"]}) as authenticator:
-            assert await status(authenticator, issuer.token(US)) == 401
+            assert await status(authenticator, issuer.token(AUDIENCE)) == 401
         async with authenticating({"issuer": issuer.issuer, "algorithms": ["ES256"]}) as authenticator:
-            assert await status(authenticator, issuer.token(US)) == 200
+            assert await status(authenticator, issuer.token(AUDIENCE)) == 200
 
 
 async def test_changed_roles_end_earlier_identities() -> None:
     async with authorization_server() as issuer:
         entry = {"issuer": issuer.issuer, "roles": {"scopes": {"ops": ["a"]}}}
         async with authenticating(entry) as authenticator:
-            identity = await identified(authenticator, issuer.token(US, roles=["ops"], scope="s"))
+            identity = await identified(authenticator, issuer.token(AUDIENCE, roles=["ops"], scope="s"))
             assert identity.scopes == {"a", "s"}
             entry["roles"] = {"scopes": {"ops": ["b"], "*": ["c"]}}
             authenticator.configure(Auth.model_validate({"oauth": entry}))
             assert authenticator.revalidate(identity) is None
-            renewed = await identified(authenticator, issuer.token(US, roles=["ops"], scope="s"))
+            renewed = await identified(authenticator, issuer.token(AUDIENCE, roles=["ops"], scope="s"))
             assert renewed.scopes == {"b", "c", "s"}
             assert authenticator.revalidate(renewed) == renewed
 
@@ -124,7 +126,7 @@ def entry_of(issuer: OpaqueIssuer, **more: Any) -> dict[str, Any]:
 
 
 async def test_opaque_token_is_introspected(opaque: OpaqueIssuer) -> None:
-    opaque.tokens["opaque"] = {"sub": "ann", "scope": "a b", "aud": US, "exp": NOW + 300, "groups": ["ops"]}
+    opaque.tokens["opaque"] = {"sub": "ann", "scope": "a b", "aud": AUDIENCE, "exp": NOW + 300, "groups": ["ops"]}
     entry = entry_of(opaque, roles={"scopes": {"ops": ["c"]}})
     async with authenticating(entry) as authenticator:
         identity = await identified(authenticator, "opaque")
@@ -138,7 +140,7 @@ async def test_opaque_token_is_introspected(opaque: OpaqueIssuer) -> None:
 
 
 async def test_credentials_are_posted_if_the_issuer_does_not_accept_basic(opaque: OpaqueIssuer) -> None:
-    opaque.tokens["opaque"] = {"sub": "ann", "aud": US}
+    opaque.tokens["opaque"] = {"sub": "ann", "aud": AUDIENCE}
     opaque.server.metadata["introspection_endpoint_auth_methods_supported"] = ["client_secret_post"]
     async with authenticating(entry_of(opaque)) as authenticator:
         assert await status(authenticator, "opaque") == 200
@@ -149,8 +151,8 @@ async def test_credentials_are_posted_if_the_issuer_does_not_accept_basic(opaque
     ("claims", "expected"),
     [
         ({}, 200),
-        ({"aud": US}, 200),
-        ({"aud": ["x", US]}, 200),
+        ({"aud": AUDIENCE}, 200),
+        ({"aud": ["x", AUDIENCE]}, 200),
         ({"aud": "https://other.example.com/mcp"}, 401),
         ({"aud": []}, 401),
         ({"iss": "https://other.example.com"}, 401),
@@ -198,7 +200,7 @@ async def test_malformed_introspection_response_is_an_error(opaque: OpaqueIssuer
 
 
 async def test_signed_introspection_response_is_verified(opaque: OpaqueIssuer) -> None:
-    opaque.tokens["opaque"] = {"sub": "ann", "aud": US}
+    opaque.tokens["opaque"] = {"sub": "ann", "aud": AUDIENCE}
     opaque.signs = True
     async with authenticating(entry_of(opaque)) as authenticator:
         assert await status(authenticator, "opaque") == 200
@@ -224,9 +226,9 @@ async def test_issuers_are_asked_in_the_order_of_the_file(opaque: OpaqueIssuer) 
 
 async def test_signed_token_is_never_introspected(opaque: OpaqueIssuer) -> None:
     async with authorization_server() as other, authenticating(entry_of(opaque)) as authenticator:
-        assert await status(authenticator, other.token(US)) == 401
+        assert await status(authenticator, other.token(AUDIENCE)) == 401
         # The tokens of the issuer itself are verified with its keys.
-        assert await status(authenticator, opaque.server.token(US)) == 200
+        assert await status(authenticator, opaque.server.token(AUDIENCE)) == 200
     assert opaque.forms == []
 
 
@@ -280,7 +282,7 @@ class Holder:
         return encoded(json.dumps(self.jwk, sort_keys=True, separators=(",", ":")).encode())
 
     def token(self, **claims: Any) -> str:
-        return self.issuer.token(US, cnf={"jkt": self.thumbprint}, **claims)
+        return self.issuer.token(AUDIENCE, cnf={"jkt": self.thumbprint}, **claims)
 
     def proof(
         self,
@@ -431,14 +433,14 @@ async def test_authorization_scheme_must_match_the_binding() -> None:
         authenticator.configure(Auth.model_validate({"oauth": entry, "api_keys": {"ci": {"secret": key}}}))
         assert isinstance(await used(authenticator, key, scheme="Bearer"), Identity)
         assert (await used(authenticator, key)).status == 401
-        unbound = holder.issuer.token(US)
+        unbound = holder.issuer.token(AUDIENCE)
         assert (await used(authenticator, unbound, holder.proof(unbound))).status == 401
         assert isinstance(await used(authenticator, unbound, scheme="Bearer"), Identity)
 
 
 async def test_required_dpop_rejects_bearer_tokens() -> None:
     async with holding(dpop="required") as (authenticator, holder):
-        error = await used(authenticator, holder.issuer.token(US), scheme="Bearer")
+        error = await used(authenticator, holder.issuer.token(AUDIENCE), scheme="Bearer")
         assert error.status == 401
         assert "DPoP" in error.headers(NO_CHALLENGE)["WWW-Authenticate"]
         token = holder.token()
@@ -457,6 +459,6 @@ async def test_nonce_is_accepted_by_a_replica_with_the_same_key() -> None:
 async def test_unknown_key_ids_cause_few_fetches() -> None:
     async with authorization_server() as issuer, authenticating({"issuer": issuer.issuer}) as authenticator:
         for number in range(50):
-            await status(authenticator, issuer.token(US, headers={"kid": f"flood-{number}"}))
+            await status(authenticator, issuer.token(AUDIENCE, headers={"kid": f"flood-{number}"}))
         assert issuer.asked[JWKS] <= 4
         assert issuer.asked[METADATA] <= 4

@@ -14,7 +14,7 @@ import orjson
 from gateway.json_types import Json, JsonObject
 from tests.e2e.daemon import MODERN, request
 
-PATIENCE_SECONDS: Final = 20.0
+TIMEOUT_SECONDS: Final = 20.0
 Fields = Iterable[tuple[str | bytes, str | bytes]]
 _NOTHING: Final[JsonObject] = MappingProxyType({})
 LEGACY_ACCEPT: Final = "application/json, text/event-stream"
@@ -55,7 +55,7 @@ class Client:
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
-        with socket.create_connection((self.host, self.port), timeout=PATIENCE_SECONDS) as connection:
+        with socket.create_connection((self.host, self.port), timeout=TIMEOUT_SECONDS) as connection:
             yield connection
 
     def send(self, data: bytes, *, half_close: bool = False) -> bytes:

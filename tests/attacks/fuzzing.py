@@ -23,7 +23,7 @@ _RELOAD_SECONDS: Final = 1.0
 
 
 @dataclass(kw_only=True)
-class Tally:
+class Counts:
     kinds: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Tally:
         return f"seed {SEED}, {SECONDS:g} s: {dict(sorted(self.kinds.items()))}; memory in MiB: {memory}"
 
 
-async def fuzz(target: Target, counters: Tally, visitors: list[Callable[[], Awaitable[None]]]) -> None:
+async def fuzz(target: Target, counters: Counts, visitors: list[Callable[[], Awaitable[None]]]) -> None:
     """Call each visitor repeatedly for `SECONDS`, and reload the daemon meanwhile."""
     end = time.monotonic() + SECONDS
 
@@ -58,7 +58,7 @@ async def fuzz(target: Target, counters: Tally, visitors: list[Callable[[], Awai
             group.create_task(again(visitor))
 
 
-def assert_unaffected(target: Target, counters: Tally) -> None:
+def assert_unaffected(target: Target, counters: Counts) -> None:
     """Check that no request failed, nothing is left behind, and memory did not grow."""
     print(counters)  # noqa: T201 - shown by `pytest -s`
     assert not counters.failures, counters.failures[:3]

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.attacks.client import PATIENCE_SECONDS
+from tests.attacks.client import TIMEOUT_SECONDS
 from tests.authorization_server import AuthorizationServer, authorization_server
 
 
@@ -23,9 +23,9 @@ def issuing(algorithm: str = "RS256") -> Iterator[AuthorizationServer]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(PATIENCE_SECONDS)
+    assert ready.wait(TIMEOUT_SECONDS)
     try:
         yield servers[0]
     finally:
         over.set()
-        thread.join(PATIENCE_SECONDS)
+        thread.join(TIMEOUT_SECONDS)

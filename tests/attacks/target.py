@@ -20,7 +20,7 @@ from gateway.json_types import Json, JsonObject, empty
 from tests.attacks import seeds
 from tests.attacks.backend import Backend
 from tests.attacks.canary import Canary
-from tests.attacks.client import PATIENCE_SECONDS, Client, Fields
+from tests.attacks.client import TIMEOUT_SECONDS, Client, Fields
 from tests.attacks.tap import Scanner, Tap
 from tests.fork_server import FORKED
 
@@ -117,12 +117,6 @@ class Target:
         assert isinstance(found, dict), (name, self.log)
         return found
 
-    def send_line(self, *lines: bytes | Json) -> None:
-        assert self.process.stdin is not None
-        for line in lines:
-            self.process.stdin.write((line if isinstance(line, bytes) else orjson.dumps(line)) + b"\n")
-        self.process.stdin.flush()
-
     def line_with(self, request_id: Json) -> Json:
         """Wait for the response to a request on standard output."""
 
@@ -132,7 +126,7 @@ class Target:
             return next((message for message in singles if message.get("id") == request_id), None)
 
         with self._output_changed:
-            found = self._output_changed.wait_for(lambda: find() or self._has_ended, PATIENCE_SECONDS)
+            found = self._output_changed.wait_for(lambda: find() or self._has_ended, TIMEOUT_SECONDS)
         assert isinstance(found, dict), (request_id, self.lines, self.log)
         return found
 
@@ -170,7 +164,7 @@ class Target:
         assert not self.canary.payload_file.exists(), "a payload ran"
 
     def _assert_nothing_left(self) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while (more := self._more_than_before()) and time.monotonic() < deadline:
             time.sleep(0.02)
         before = self._baseline
@@ -234,10 +228,10 @@ class Target:
             self._tap.close()
         with suppress(ProcessLookupError):
             self.process.kill()
-        self.process.wait(PATIENCE_SECONDS)
+        self.process.wait(TIMEOUT_SECONDS)
         self.is_reading.set()
         for reader in self._readers:
-            reader.join(PATIENCE_SECONDS)  # fails if a child process was left behind
+            reader.join(TIMEOUT_SECONDS)  # fails if a child process was left behind
             assert not reader.is_alive(), "a process still has the daemon's output"
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             if stream is not None:
@@ -286,7 +280,7 @@ def attacking(plan: Plan, folder: Path) -> Iterator[Target]:
         target.settle()
         yield target
         target.process.send_signal(signal.SIGTERM)
-        assert target.process.wait(PATIENCE_SECONDS) == 0, target.log
+        assert target.process.wait(TIMEOUT_SECONDS) == 0, target.log
         target.assert_quiet()
     finally:
         target.end()

@@ -14,7 +14,7 @@ from tests.attacks.issuer import issuing
 from tests.attacks.target import Plan, Target, attacking
 from tests.authorization_server import AuthorizationServer
 
-US: Final = "https://tools.example.com/mcp"
+AUDIENCE: Final = "https://tools.example.com/mcp"
 OPERATOR: Final = "operator-key-Yf6Kq2Vb9Xw4"
 FILE: Final = """
 listen: {public_url: "https://tools.example.com"}
@@ -115,7 +115,7 @@ def failed(answer: Answer) -> bool:
     ],
 )
 def test_arguments_cannot_replace_the_caller(target: Target, issuer: AuthorizationServer, arguments: Any) -> None:
-    token = issuer.token(US, sub="ann", team="red")
+    token = issuer.token(AUDIENCE, sub="ann", team="red")
     assert text(called(target, token, "who", {"harmless": 1})).startswith('ann|red|{"harmless":1}')
     subject, team, _ = text(called(target, token, "who", arguments)).split("|", 2)
     assert (subject, team) == ("ann", "red")
@@ -123,10 +123,10 @@ def test_arguments_cannot_replace_the_caller(target: Target, issuer: Authorizati
 
 @pytest.mark.parametrize("claim", ["x\r\nX-Evil: 1", "x\nX-Evil: 1", "x\0y", "x\r"])
 def test_claim_cannot_inject_header_fields(target: Target, issuer: AuthorizationServer, claim: str) -> None:
-    assert not failed(called(target, issuer.token(US, team="red"), "header"))
+    assert not failed(called(target, issuer.token(AUDIENCE, team="red"), "header"))
     assert (b"x-team", b"red") in target.backend.last_fields
     count = len(target.backend.requests)
-    assert failed(called(target, issuer.token(US, team=claim), "header"))
+    assert failed(called(target, issuer.token(AUDIENCE, team=claim), "header"))
     assert len(target.backend.requests) == count
 
 
@@ -134,8 +134,8 @@ def test_claim_cannot_inject_header_fields(target: Target, issuer: Authorization
     "claim", ["..", "%2e%2e", ".", "", "a/../../b", "a/%2e%2e/b", "x?y=1", "x#y", "//evil.example"]
 )
 def test_claim_cannot_leave_its_path_segment(target: Target, issuer: AuthorizationServer, claim: str) -> None:
-    assert not failed(called(target, issuer.token(US, team="red"), "path"))
-    answer = called(target, issuer.token(US, team=claim), "path")
+    assert not failed(called(target, issuer.token(AUDIENCE, team="red"), "path"))
+    answer = called(target, issuer.token(AUDIENCE, team=claim), "path")
     line = target.backend.requests[-1].split(b"\r\n", 1)[0]
     if not failed(answer):
         assert line.startswith(b"GET /tenants/")
@@ -151,47 +151,47 @@ def test_claim_cannot_leave_its_path_segment(target: Target, issuer: Authorizati
 def test_claim_is_only_data_in_commands_and_templates(
     target: Target, issuer: AuthorizationServer, claim: str, tool: str
 ) -> None:
-    token = issuer.token(US, team=claim)
+    token = issuer.token(AUDIENCE, team=claim)
     assert text(called(target, token, tool)) == f"<{claim}>"
     assert text(called(target, token, "who")).split("|")[1] == claim
 
 
 def test_claim_cannot_become_an_option(target: Target, issuer: AuthorizationServer) -> None:
-    assert text(called(target, issuer.token(US, team="red"), "argument")) == "<red>"
-    answer = called(target, issuer.token(US, team="--version"), "argument")
+    assert text(called(target, issuer.token(AUDIENCE, team="red"), "argument")) == "<red>"
+    answer = called(target, issuer.token(AUDIENCE, team="--version"), "argument")
     assert failed(answer) or text(answer) == "<--version>"
 
 
 def test_token_with_a_large_claim_is_rejected(target: Target, issuer: AuthorizationServer) -> None:
-    assert called(target, issuer.token(US, team="x" * 5_000), "who").status == 200
-    assert called(target, issuer.token(US, team="x" * 30_000), "who").status in {400, 401, 431}
+    assert called(target, issuer.token(AUDIENCE, team="x" * 5_000), "who").status == 200
+    assert called(target, issuer.token(AUDIENCE, team="x" * 30_000), "who").status in {400, 401, 431}
 
 
 def test_claims_of_all_types_are_only_data(target: Target, issuer: AuthorizationServer) -> None:
     for claim in (7, True, None, ["a", {"b": 1}], {"a": [1]}, 10**30, "\u202e"):
-        assert called(target, issuer.token(US, team=claim), "who").status == 200
-    assert called(target, issuer.token(US, team="\ud800"), "who").status == 401
+        assert called(target, issuer.token(AUDIENCE, team=claim), "who").status == 200
+    assert called(target, issuer.token(AUDIENCE, team="\ud800"), "who").status == 401
 
 
 def test_cached_response_is_not_shared_between_claims(target: Target, issuer: AuthorizationServer) -> None:
     for team in ("red", "blue", "red"):
-        assert text(called(target, issuer.token(US, sub="ann", team=team), "cached")) == team
+        assert text(called(target, issuer.token(AUDIENCE, sub="ann", team=team), "cached")) == team
 
 
 def test_roles_and_scopes_cannot_be_claimed_by_name(target: Target, issuer: AuthorizationServer) -> None:
-    assert text(called(target, issuer.token(US, groups=["admins"]), "administrate")) == "done"
+    assert text(called(target, issuer.token(AUDIENCE, groups=["admins"]), "administrate")) == "done"
     for claims in ({"groups": ["admin"]}, {"roles": "admin"}, {"groups": ["*"]}, {"caller": {"scopes": ["admin"]}}):
-        answer = called(target, issuer.token(US, **claims), "administrate")
+        answer = called(target, issuer.token(AUDIENCE, **claims), "administrate")
         assert answer.code == -32602, answer
 
 
 def test_tokens_do_not_cross_entries(target: Target, issuer: AuthorizationServer, second: AuthorizationServer) -> None:
-    assert called(target, issuer.token(US), "who").status == 200
+    assert called(target, issuer.token(AUDIENCE), "who").status == 200
     assert called(target, second.token("second"), "who").status == 200
     for token in (
-        second.token(US),
+        second.token(AUDIENCE),
         issuer.token("second"),
-        second.token(US, iss=issuer.issuer),
+        second.token(AUDIENCE, iss=issuer.issuer),
         issuer.token("second", iss=second.issuer),
         second.token("second", iss=issuer.issuer, headers={"kid": issuer.keys[0].kid}),
     ):
@@ -223,6 +223,6 @@ def test_dpop_proof_cannot_be_replayed_or_used_elsewhere(target: Target, issuer:
 
 def test_no_claim_is_logged(target: Target, issuer: AuthorizationServer) -> None:
     claim = "a-claim-that-is-nobodys-business"
-    assert text(called(target, issuer.token(US, team=claim), "who")).split("|")[1] == claim
+    assert text(called(target, issuer.token(AUDIENCE, team=claim), "who")).split("|")[1] == claim
     assert claim not in json.dumps(target.log)
     assert claim not in "".join(path.read_text(errors="replace") for path in Path(target.folder).glob("*.log"))

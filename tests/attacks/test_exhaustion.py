@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.json_types import Json, JsonObject
-from tests.attacks.client import LEGACY_ACCEPT, PATIENCE_SECONDS, Client, initialize
+from tests.attacks.client import LEGACY_ACCEPT, TIMEOUT_SECONDS, Client, initialize
 from tests.attacks.target import Plan, Target
 
 PLAN = Plan(
@@ -79,12 +79,12 @@ def open_lines(target: Target, number: int) -> Iterator[list[socket.socket]]:
     """Open connections of the attacker."""
     with ExitStack() as stack:
         place = ("127.0.0.1", target.direct.port)
-        yield [stack.enter_context(socket.create_connection(place, PATIENCE_SECONDS, ATTACKER)) for _ in range(number)]
+        yield [stack.enter_context(socket.create_connection(place, TIMEOUT_SECONDS, ATTACKER)) for _ in range(number)]
 
 
 def first_with_data(lines: Sequence[socket.socket], number: int) -> list[socket.socket]:
     """Return the connections that received data, once there are `number` of them."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while len(found := select.select(lines, [], [], 0)[0]) < number and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(found) == number
@@ -164,7 +164,7 @@ class AttackerClient(Client):
 
     @contextmanager
     def connection(self) -> Iterator[socket.socket]:
-        with socket.create_connection((self.host, self.port), PATIENCE_SECONDS, ATTACKER) as connection:
+        with socket.create_connection((self.host, self.port), TIMEOUT_SECONDS, ATTACKER) as connection:
             yield connection
 
 

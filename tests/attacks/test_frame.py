@@ -74,7 +74,7 @@ def test_connection_to_the_canary_is_detected(tmp_path: Path) -> None:
 
 def test_leaked_session_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with attacking(PLAN, tmp_path) as target, target.client.session():
-        monkeypatch.setattr("tests.attacks.target.PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr("tests.attacks.target.TIMEOUT_SECONDS", 0.5)
         with pytest.raises(AssertionError, match="sessions"):
             target.assert_unharmed()
         monkeypatch.undo()

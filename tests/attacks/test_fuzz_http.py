@@ -15,7 +15,7 @@ import orjson
 
 from gateway.json_types import Json, JsonObject
 from tests.attacks.client import LEGACY_ACCEPT, Client, Fields
-from tests.attacks.fuzzing import SEED, Tally, assert_unaffected, fuzz
+from tests.attacks.fuzzing import SEED, Counts, assert_unaffected, fuzz
 from tests.attacks.mutations import Mutator
 from tests.attacks.target import Target
 from tests.attacks.transcripts import (
@@ -58,7 +58,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 async def test_http_survives_broken_messages(target: Target) -> None:
-    counters = Tally()
+    counters = Counts()
     visitors: list[Callable[[], Awaitable[None]]] = [
         Visitor(client_with(target, number), counters, Mutator(f"{SEED}-{number}")).visit for number in range(VISITORS)
     ]
@@ -75,7 +75,7 @@ def client_with(target: Target, number: int) -> Client:
 class Visitor:
     """A misbehaving client."""
 
-    def __init__(self, client: Client, counters: Tally, mutator: Mutator) -> None:
+    def __init__(self, client: Client, counters: Counts, mutator: Mutator) -> None:
         self._client: Final = client
         self._counters: Final = counters
         self._mutator: Final = mutator

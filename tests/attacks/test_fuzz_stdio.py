@@ -16,8 +16,8 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from tests.attacks.client import PATIENCE_SECONDS, initialize
-from tests.attacks.fuzzing import SECONDS, SEED, Tally, assert_unaffected, fuzz
+from tests.attacks.client import TIMEOUT_SECONDS, initialize
+from tests.attacks.fuzzing import SECONDS, SEED, Counts, assert_unaffected, fuzz
 from tests.attacks.mutations import Mutator
 from tests.attacks.target import Target, attacking
 from tests.attacks.transcripts import PLAN as HTTP_PLAN
@@ -44,7 +44,7 @@ def lines(mutator: Mutator) -> Iterator[bytes]:
 
 
 async def test_stdio_survives_broken_lines(target: Target) -> None:
-    counters = Tally()
+    counters = Counts()
     mutator = Mutator(SEED)
     source = lines(mutator)
     subscriptions: set[str | int] = set()
@@ -96,11 +96,11 @@ def test_disconnected_client_leaves_no_resources(tmp_path: Path, number: int) ->
             process.send_signal(signal.SIGTERM)
         else:
             process.stdin.close()
-        assert process.wait(PATIENCE_SECONDS) == 0, target.log
+        assert process.wait(TIMEOUT_SECONDS) == 0, target.log
         target.assert_quiet()
 
 
-def _judge(target: Target, counters: Tally) -> Iterator[str | int]:
+def _judge(target: Target, counters: Counts) -> Iterator[str | int]:
     """Check that all responses are JSON-RPC without internal errors. Yield the ids of open subscriptions."""
     judged = target.lines[:]
     for line in judged:

@@ -11,14 +11,14 @@ from typing import Any, Final
 import pytest
 
 from gateway.json_types import Json
-from tests.attacks.client import PATIENCE_SECONDS, Answer, Fields, SessionClient, initialize
+from tests.attacks.client import TIMEOUT_SECONDS, Answer, Fields, SessionClient, initialize
 from tests.attacks.issuer import issuing
 from tests.attacks.target import Plan, Target, attacking
 from tests.authorization_server import AuthorizationServer
 from tests.e2e.daemon import ENVELOPE
 from tests.requirements import requirement
 
-US: Final = "https://tools.example.com/mcp"
+AUDIENCE: Final = "https://tools.example.com/mcp"
 OPERATOR: Final = "operator-key-Yf6Kq2Vb9Xw4"
 ALICE, MALLORY = "key-of-alice-Rt7Lm3Zc8Hd1", "key-of-mallory-Qs4Nv6Bx2Kj9"
 FILE: Final = f"""
@@ -28,7 +28,7 @@ auth:
     operator: {{secret: "{OPERATOR}", scopes: ["gateway:admin"]}}
     alice: {{secret: "{ALICE}"}}
     mallory: {{secret: "{MALLORY}"}}
-  oauth: {{issuer: "%s", audience: "{US}"}}
+  oauth: {{issuer: "%s", audience: "{AUDIENCE}"}}
 tools:
   guarded: {{description: Needs a scope., access: {{scopes: [deep]}}, content: [{{text: Deep.}}]}}
   hello: {{description: Says hello., content: [{{text: Hello.}}]}}
@@ -105,7 +105,7 @@ def people(target: Target, issuer: AuthorizationServer) -> People:
         issuer=issuer,
         alice=[("Authorization", f"Bearer {ALICE}")],
         mallory=[("X-API-Key", MALLORY)],
-        namesake=[("Authorization", f"Bearer {issuer.token(US, sub='alice')}")],
+        namesake=[("Authorization", f"Bearer {issuer.token(AUDIENCE, sub='alice')}")],
     )
 
 
@@ -207,8 +207,8 @@ def test_other_callers_cannot_cancel_answer_or_listen(people: People) -> None:
 @requirement("authorization/every-request", "authorization/sessions")
 def test_token_with_fewer_scopes_gains_none_in_a_session(people: People) -> None:
     client, issuer = people.target.client, people.issuer
-    wide: Fields = [("Authorization", f"Bearer {issuer.token(US, sub='bob', scope='deep')}")]
-    narrow: Fields = [("Authorization", f"Bearer {issuer.token(US, sub='bob')}")]
+    wide: Fields = [("Authorization", f"Bearer {issuer.token(AUDIENCE, sub='bob', scope='deep')}")]
+    narrow: Fields = [("Authorization", f"Bearer {issuer.token(AUDIENCE, sub='bob')}")]
     with client.session(fields=wide) as session:
         for who, works in ((narrow, False), (wide, True), (narrow, False)):
             answer = client.post(_call("guarded"), fields=[*who, ("Mcp-Session-Id", session.id)]).messages[-1]
@@ -242,7 +242,7 @@ def _sse(target: Target, who: Fields) -> Iterator[tuple[str, Any]]:
     """Open an HTTP+SSE stream. Yield its message endpoint, and a function that reads until a text."""
     fields = b"".join(b"%b: %b\r\n" % (str(name).encode(), str(value).encode()) for name, value in who)
     with target.client.connection() as connection:
-        connection.settimeout(PATIENCE_SECONDS)
+        connection.settimeout(TIMEOUT_SECONDS)
         connection.sendall(b"GET /sse HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n" + fields + b"\r\n")
         received = ""
 

@@ -16,7 +16,7 @@ from gateway.config.loader import load
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import Services, running_services
 from gateway.json_types import Json
-from tests.attacks.client import PATIENCE_SECONDS
+from tests.attacks.client import TIMEOUT_SECONDS
 from tests.attacks.target import Plan, Target
 from tests.attacks.test_files import PIECES, TRAVERSALS, swapping
 from tests.examples import share_of
@@ -55,7 +55,7 @@ def read(target: Target, uri: str) -> Json:
 def reload(target: Target) -> None:
     """Reload the daemon."""
     request = Request(target.url.replace("/mcp", "/-/reload"), method="POST")
-    with urlopen(request, timeout=PATIENCE_SECONDS) as answer:
+    with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
         assert answer.status == 200
 
 

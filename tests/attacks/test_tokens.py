@@ -23,8 +23,8 @@ from tests.attacks.target import Plan, Target, attacking
 from tests.authorization_server import JWKS, AuthorizationServer, Key
 from tests.e2e.daemon import MODERN, request
 
-US: Final = "https://tools.example.com/mcp"
-THEM: Final = "https://other.example.com/mcp"
+AUDIENCE: Final = "https://tools.example.com/mcp"
+OTHER_AUDIENCE: Final = "https://other.example.com/mcp"
 OPERATOR: Final = "operator-key-Yf6Kq2Vb9Xw4"
 KEY: Final = "key-of-ci-Rt7Lm3Zc8Hd1"
 FILE: Final = f"""
@@ -33,7 +33,7 @@ auth:
     operator: {{secret: "${{env:OPERATOR_KEY}}", scopes: ["gateway:admin"]}}
     ci: {{secret: "${{env:CI_KEY}}", scopes: [ops.read]}}
     hashed: {{sha256: {hashlib.sha256(b"a-key-that-is-stored-as-digest").hexdigest()}}}
-  oauth: {{issuer: "%s", audience: "{US}", required_scopes: [tools.use]}}
+  oauth: {{issuer: "%s", audience: "{AUDIENCE}", required_scopes: [tools.use]}}
 tools:
   hello: {{description: Says hello., content: [{{text: Hello.}}]}}
 """
@@ -56,7 +56,7 @@ class ProtectedTarget:
         return self.target.client.modern("tools/list", fields=[("Authorization", bearer)]).status
 
     def valid_token(self, **changes: Any) -> str:
-        return self.issuer.token(changes.pop("audience", US), scope=changes.pop("scope", "tools.use"), **changes)
+        return self.issuer.token(changes.pop("audience", AUDIENCE), scope=changes.pop("scope", "tools.use"), **changes)
 
 
 @pytest.fixture(scope="module")
@@ -181,13 +181,13 @@ def test_kid_of_another_type_is_rejected(protected: ProtectedTarget) -> None:
     [
         {"iss": "https://idp.example.com"},
         {"iss": ["https://idp.example.com"]},
-        {"audience": THEM},
-        {"audience": [THEM]},
-        {"audience": f"{US}.example.com"},
-        {"audience": f"{US}/deeper"},
-        {"audience": US.replace("https", "http")},
-        {"audience": f"{US}?a=b"},
-        {"audience": f"https://a:b@{US.removeprefix('https://')}/.."},
+        {"audience": OTHER_AUDIENCE},
+        {"audience": [OTHER_AUDIENCE]},
+        {"audience": f"{AUDIENCE}.example.com"},
+        {"audience": f"{AUDIENCE}/deeper"},
+        {"audience": AUDIENCE.replace("https", "http")},
+        {"audience": f"{AUDIENCE}?a=b"},
+        {"audience": f"https://a:b@{AUDIENCE.removeprefix('https://')}/.."},
         {"exp": int(time.time()) - 120},
         {"exp": None},
         {"exp": "tomorrow"},

@@ -47,7 +47,7 @@ def header(value: str) -> str:
     return f"connections: {{c: {{base_url: 'https://x.example', headers: {{A: '{value}'}}}}}}"
 
 
-REFUSED: Final[dict[str, str | bytes]] = {
+REJECTED: Final[dict[str, str | bytes]] = {
     "a bomb of aliases": LAUGHS + "tools: {bomb: {description: x, meta: {a: *a11}, content: [{text: x}]}}",
     "a bomb of merges": MERGES + "tools: {bomb: {description: x, meta: *m11, content: [{text: x}]}}",
     "a wide bomb": WIDE + "tools: {bomb: {description: x, meta: {a: [*a, *a]}, content: [{text: x}]}}",
@@ -158,7 +158,7 @@ def _included(daemon: Target) -> None:
     (folder / "open.md").write_text("---\ndescription: x\n")
 
 
-@pytest.mark.parametrize("text", REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize("text", REJECTED.values(), ids=list(REJECTED))
 def test_hostile_file_is_rejected_and_the_last_valid_one_stays(target: Target, text: str | bytes) -> None:
     with attacked(target, text) as answer:
         assert (answer.status, bool(answer.json["problems"])) == (422, True), answer
@@ -168,7 +168,7 @@ def test_hostile_file_is_rejected_and_the_last_valid_one_stays(target: Target, t
     assert target.client.request("POST", "/-/reload").status == 200
 
 
-TAKEN: Final[dict[str, str]] = {
+ACCEPTED: Final[dict[str, str]] = {
     "anchors and merges": "x-a: &a {description: x, content: [{text: x}]}\ntools: {a: *a, b: {<<: *a, title: b}}",
     "an include of a parent directory": "include: [included/../included/good.yaml]",
     "names of JavaScript": f"tools: {{constructor: {TOOL}, toString: {TOOL}}}",
@@ -179,7 +179,7 @@ TAKEN: Final[dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("text", TAKEN.values(), ids=list(TAKEN))
+@pytest.mark.parametrize("text", ACCEPTED.values(), ids=list(ACCEPTED))
 def test_file_that_only_looks_hostile_is_served(target: Target, text: str) -> None:
     (target.folder / "included" / "good.yaml").write_text(f"tools: {{good: {TOOL}}}")
     with attacked(target, text) as answer:

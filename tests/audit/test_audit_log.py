@@ -14,11 +14,11 @@ import pytest
 from gateway.audit.audit_log import AuditLog, refusal_of
 from gateway.json_types import Json
 
-PATIENCE_SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from gateway.json_types import Json
-from tests.e2e.daemon import PATIENCE_SECONDS, Daemon
+from tests.e2e.daemon import TIMEOUT_SECONDS, Daemon
 from tests.e2e.daemon import serving as serving_alone
 from tests.replicas import Replicas, replicas
 
@@ -36,7 +36,7 @@ class ManyDaemons(Daemon):
         for each in self.replicas.all:
             each.daemon.signal(number)
 
-    async def event(self, name: str, *, within: float = PATIENCE_SECONDS) -> Json:
+    async def event(self, name: str, *, within: float = TIMEOUT_SECONDS) -> Json:
         """Wait until all replicas have logged an event, and return that of the last one."""
         return [await each.daemon.event(name, within=within) for each in self.replicas.all][-1]
 

@@ -16,7 +16,7 @@ from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, SSE, STDIO, Cell
 from tests.behaviour.client import NOTHING, Call, Client, initialize_params
 from tests.behaviour.daemons import own_urls, serving
 from tests.behaviour.wires import HttpWire, SseWire, StdioWire
-from tests.e2e.daemon import PATIENCE_SECONDS, Daemon
+from tests.e2e.daemon import TIMEOUT_SECONDS, Daemon
 
 CHANGED: Final = "notifications/{}/list_changed"
 UPDATED: Final = "notifications/resources/updated"
@@ -129,7 +129,7 @@ class Followed:
 
     async def until(self, is_so: Callable[[JsonObject], bool]) -> Json:
         """Wait until the status of all processes meets a condition, and return that of the first one."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             for url in reversed(self.own_urls):
                 while not is_so(status := await self._get(f"{url}/-/status")):
                     await asyncio.sleep(0.02)

@@ -87,33 +87,33 @@ async def test_responses_contain_no_secret(
     assert b"***" in answer
 
 
-TORN = "correct-\\x1b[1mhorse\\x1b[0m-bat\\x08tery \\x1b]0;title\\x07 \\x9b31m"
+SPLIT = "correct-\\x1b[1mhorse\\x1b[0m-bat\\x08tery \\x1b]0;title\\x07 \\x9b31m"
 """The secret with terminal escapes inside and around it, in the notation of Python and printf."""
 
-WAYS_OUT_PLUGIN = f"""
+OUTPUTS_PLUGIN = f"""
 from gateway.plugin import Context, EmbeddedResource, ResourceLink, Text, ToolError, ProtocolError
 
-TORN = "{TORN}"
+SPLIT = "{SPLIT}"
 
-def text(): return TORN
-def structured(): return {{TORN: [TORN]}}
-def blocks(): return [Text(TORN), EmbeddedResource("a:b", TORN), ResourceLink("a:b", TORN, title=TORN)]
-def fails(): raise ToolError(TORN)
-def refuses(): raise ProtocolError(7, TORN, {{TORN: [TORN]}})
-def candidates(value): return [TORN]
+def text(): return SPLIT
+def structured(): return {{SPLIT: [SPLIT]}}
+def blocks(): return [Text(SPLIT), EmbeddedResource("a:b", SPLIT), ResourceLink("a:b", SPLIT, title=SPLIT)]
+def fails(): raise ToolError(SPLIT)
+def refuses(): raise ProtocolError(7, SPLIT, {{SPLIT: [SPLIT]}})
+def candidates(value): return [SPLIT]
 
 async def talks(context: Context):
-    await context.progress(1, None, TORN)
-    context.log("error", {{TORN: (TORN, [TORN], {{TORN}})}}, logger=TORN)
+    await context.progress(1, None, SPLIT)
+    context.log("error", {{SPLIT: (SPLIT, [SPLIT], {{SPLIT}})}}, logger=SPLIT)
 
 async def asks(context: Context):
-    await context.elicit("a", TORN, {{"type": "object", "properties": {{"a": {{"type": "string", "title": TORN}}}}}})
+    await context.elicit("a", SPLIT, {{"type": "object", "properties": {{"a": {{"type": "string", "title": SPLIT}}}}}})
 
 async def samples(context: Context):
-    await context.sample("a", TORN, system_prompt=TORN)
+    await context.sample("a", SPLIT, system_prompt=SPLIT)
 """
 
-WAYS_OUT = """
+OUTPUTS = """
 plugins: [plugins]
 connections: {c: {base_url: "https://c.example", headers: {Authorization: "${env:TOKEN}"}}}
 tools:
@@ -148,7 +148,7 @@ NAMED = {
 }
 ESCAPED = [
     *(("tools/call", {"name": name}) for name in NAMED["tools"].split()),
-    ("tools/call", {"name": "confirmed", "arguments": {"a": TORN.encode().decode("unicode_escape")}}),
+    ("tools/call", {"name": "confirmed", "arguments": {"a": SPLIT.encode().decode("unicode_escape")}}),
     *(("resources/read", {"uri": f"s://{name}"}) for name in NAMED["resources"].split()),
     *(("prompts/get", {"name": name}) for name in NAMED["prompts"].split()),
     *(
@@ -176,10 +176,10 @@ async def test_no_output_contains_escapes_or_split_secrets(
         heard.append(message)
 
     files: dict[str, str | bytes] = {
-        "plugins/leaks.py": WAYS_OUT_PLUGIN,
-        "torn.txt": TORN.encode().decode("unicode_escape").encode(),
+        "plugins/leaks.py": OUTPUTS_PLUGIN,
+        "torn.txt": SPLIT.encode().decode("unicode_escape").encode(),
     }
-    async with product(tmp_path, WAYS_OUT, files) as client:
+    async with product(tmp_path, OUTPUTS, files) as client:
         try:
             answer = await client.request(method, {**params, "_meta": META}, on_notification=listen)
         except RpcError as error:

@@ -1,6 +1,6 @@
-// Print the protocol's schemas, by revision, that the conformance suite carries to check what crosses the wire.
+// Prints the schemas of the protocol by revision, which the bundle of the conformance suite contains.
 //
-// They stand in its bundle as literals, followed by a table of revisions. Only that part is evaluated.
+// The schemas are literals, followed by a table of revisions. Only this part of the bundle is evaluated.
 import { readFileSync } from "node:fs";
 import { runInNewContext } from "node:vm";
 

@@ -1,4 +1,4 @@
-/** What the dialog of a URL elicitation shows and opens. */
+/** The URL that the dialog of a URL elicitation shows and opens. */
 
 import assert from "node:assert/strict";
 import test from "node:test";

@@ -1,4 +1,4 @@
-/** JSON of the Call page: what is parsed and written keeps its numbers, its names and its text. */
+/** JSON of the Call page: parsing and writing preserve numbers, names and text. */
 
 import assert from "node:assert/strict";
 import test from "node:test";

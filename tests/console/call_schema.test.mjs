@@ -1,4 +1,4 @@
-/** Fields and checks of the Call page, by JSON Schema 2020-12. */
+/** Fields and checks of the Call page according to JSON Schema 2020-12. */
 
 import assert from "node:assert/strict";
 import test from "node:test";

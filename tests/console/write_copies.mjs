@@ -1,4 +1,4 @@
-/** Prints as JSON what the Call page copies for each of the requests in standard input. The argument is the revision. */
+/** Prints the copied forms of each request on standard input as JSON. The argument is the revision. */
 
 import { readFileSync } from "node:fs";
 

@@ -1,4 +1,4 @@
-// Compiles JSON Schemas with Ajv: reads a list of schemas, writes for each what draft-07 and 2020-12 say against it.
+// Compiles a list of JSON Schemas with Ajv, and prints the errors of draft-07 and 2020-12 for each schema.
 import { createRequire } from 'node:module'
 import { readFileSync } from 'node:fs'
 

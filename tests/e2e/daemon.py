@@ -23,7 +23,7 @@ ENVELOPE: Final = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-PATIENCE_SECONDS: Final = 60.0
+TIMEOUT_SECONDS: Final = 60.0
 
 
 @dataclass(kw_only=True)
@@ -35,7 +35,7 @@ class Daemon:
     has_ended: bool = False
     _said: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def event(self, name: str, *, within: float = PATIENCE_SECONDS) -> Json:
+    async def event(self, name: str, *, within: float = TIMEOUT_SECONDS) -> Json:
         """Wait for a log event, and return it."""
         async with asyncio.timeout(within):
             while True:
@@ -54,7 +54,7 @@ class Daemon:
         """Send a signal with `os.kill`, because `Popen.send_signal` can reap the process, which hides its exit code."""
         os.kill(self.process.pid, number)
 
-    async def exit_code(self, *, within: float = PATIENCE_SECONDS) -> int:
+    async def exit_code(self, *, within: float = TIMEOUT_SECONDS) -> int:
         async with asyncio.timeout(within):
             return await self.process.wait()
 
@@ -65,7 +65,7 @@ class Daemon:
 
     async def receive(self) -> Json:
         assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return orjson.loads(await self.process.stdout.readline())
 
     async def ask(self, message: Json) -> Json:
@@ -75,7 +75,7 @@ class Daemon:
     async def rest(self) -> list[Json]:
         """Return the remaining lines of standard output."""
         assert self.process.stdout is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return [orjson.loads(line) for line in (await self.process.stdout.read()).splitlines()]
 
     def hang_up(self) -> None:
@@ -127,7 +127,7 @@ async def serving(
     finally:
         with suppress(ProcessLookupError):
             process.kill()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await process.wait()
             await listening
 

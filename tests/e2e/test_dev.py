@@ -22,7 +22,7 @@ import pytest
 from gateway.cli import main
 from tests.fork_server import FORKED
 
-PATIENCE_SECONDS: Final = 60.0
+TIMEOUT_SECONDS: Final = 60.0
 ESCAPE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 FILE: Final = """\
 plugins: [plugins]
@@ -66,14 +66,14 @@ class Dev:
             return text in self.shown or self._has_ended
 
         with self._changed:
-            assert self._changed.wait_for(found, PATIENCE_SECONDS), self.shown
+            assert self._changed.wait_for(found, TIMEOUT_SECONDS), self.shown
         lines = [line for line in self.shown.splitlines() if text in line]
         assert lines, self.shown
         return lines[0]
 
     def url(self) -> str:
         self.wait_for("serving http")
-        limit = time.monotonic() + PATIENCE_SECONDS
+        limit = time.monotonic() + TIMEOUT_SECONDS
         # The terminal can show a part of the line first.
         while (found := re.search(r"serving (http\S+/mcp)", self.shown)) is None and time.monotonic() < limit:
             time.sleep(0.05)
@@ -81,8 +81,8 @@ class Dev:
         return found[1]
 
     def ended(self) -> int:
-        code = self.process.wait(PATIENCE_SECONDS)
-        self._thread.join(PATIENCE_SECONDS)
+        code = self.process.wait(TIMEOUT_SECONDS)
+        self._thread.join(TIMEOUT_SECONDS)
         return code
 
     def _read(self) -> None:
@@ -150,7 +150,7 @@ def test_calls_and_changes_are_shown_live(folder: Path, place: str) -> None:
         assert "tool error: no" in dev.wait_for("✗ fail")
         call(dev, "nothing")
         assert "refused: Unknown tool: nothing" in dev.wait_for("✗ nothing (unknown)")
-        (folder / "config.yaml").write_text(FILE.replace("Say it", "Tell it").replace("fail:", "fails:"))
+        (folder / "config.yaml").write_text(FILE.replace("Repeat a text", "Return a text").replace("fail:", "fails:"))
         dev.wait_for("↻ generation 2")
         assert "description" in dev.wait_for("~ tools.echo")
         dev.wait_for("+ tools.fails")
@@ -183,7 +183,7 @@ def test_running_calls_are_shown_and_cancelled_at_the_end(folder: Path) -> None:
         dev.process.send_signal(signal.SIGINT)
         assert dev.ended() == 0
         assert "cancelled" in dev.wait_for("✗ sleepy")
-        calling.join(PATIENCE_SECONDS)
+        calling.join(TIMEOUT_SECONDS)
 
 
 @pytest.mark.parametrize("place", ["pipe", "terminal"])
@@ -237,7 +237,7 @@ def test_closed_output_ends_dev(folder: Path) -> None:
             url = next(line for line in process.stdout if "serving " in line).split("serving ")[1].strip()
             process.stdout.close()
             main(["call", "--url", url, "echo", "text=x"])
-            assert process.wait(PATIENCE_SECONDS) == 0
+            assert process.wait(TIMEOUT_SECONDS) == 0
         finally:
             process.kill()
 
@@ -270,7 +270,7 @@ def test_open_uses_a_private_file_for_the_browser(
         assert dev.wait_for("its folder has mode").endswith(" 700")
         [link] = re.findall(r"console +url=(\S+)", dev.shown)
         assert f"url={link}" in dev.wait_for("http-equiv")
-        with urlopen(link, timeout=PATIENCE_SECONDS) as page:
+        with urlopen(link, timeout=TIMEOUT_SECONDS) as page:
             assert page.status == 200
         dev.process.send_signal(signal.SIGINT)
         assert dev.ended() == 0
@@ -280,4 +280,4 @@ def test_console_requires_open_or_its_key(folder: Path) -> None:
     with developing(folder) as dev:
         serving = dev.wait_for("serving")
         with pytest.raises(HTTPError, match="404"):
-            urlopen(serving.split()[-1].removesuffix("/mcp") + "/-/console/", timeout=PATIENCE_SECONDS)
+            urlopen(serving.split()[-1].removesuffix("/mcp") + "/-/console/", timeout=TIMEOUT_SECONDS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from gateway.json_types import Json
-from tests.e2e.daemon import PATIENCE_SECONDS, serving
+from tests.e2e.daemon import TIMEOUT_SECONDS, serving
 from tests.fork_server import FORKED
 
 MAIN = """\
@@ -55,7 +55,7 @@ async def test_edit_is_served_when_the_lock_is_renewed(tmp_path: Path) -> None:
         checked = lock("--check", cwd=tmp_path)
         assert (checked.returncode, checked.stdout.split()[0]) == (1, "tools.more")
         assert lock(cwd=tmp_path).returncode == 0
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while (now := await status(url))["tools"] != {"look": "content", "more": "content"}:
                 await asyncio.sleep(0.05)
         assert now["lock"]["differs"] == []

@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 import pytest
 
-from tests.e2e.daemon import PATIENCE_SECONDS, post_call, serving, text_of
+from tests.e2e.daemon import TIMEOUT_SECONDS, post_call, serving, text_of
 
 FILE: Final = """\
 listen: {http: "127.0.0.1:0"}
@@ -39,7 +39,7 @@ class Manager:
 
     async def heard(self) -> dict[str, str]:
         """Return the next message."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             message = await asyncio.get_running_loop().sock_recv(self._socket, 4096)
         return dict(line.split("=", 1) for line in message.decode().splitlines())
 

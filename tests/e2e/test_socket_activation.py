@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.e2e.daemon import PATIENCE_SECONDS, post_call, serving, text_of
+from tests.e2e.daemon import TIMEOUT_SECONDS, post_call, serving, text_of
 from tests.ports import free_port
 from tests.programs import need
 
@@ -142,7 +142,7 @@ async def test_systemd_socket_activation_starts_the_daemon(config: Path) -> None
         stderr=asyncio.subprocess.DEVNULL,
     )
     try:
-        async with aiohttp.ClientSession() as client, asyncio.timeout(PATIENCE_SECONDS):
+        async with aiohttp.ClientSession() as client, asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 try:
                     answer = await post_call(client, f"http://127.0.0.1:{port}/mcp", "echo", text="x")
@@ -152,7 +152,7 @@ async def test_systemd_socket_activation_starts_the_daemon(config: Path) -> None
                     break
         assert text_of(answer) == "x"
         process.terminate()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             assert await process.wait() == 0
     finally:
         if process.returncode is None:

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gateway.json_types import Json, JsonObject
-from tests.e2e.daemon import PATIENCE_SECONDS, Daemon, request, serving
+from tests.e2e.daemon import TIMEOUT_SECONDS, Daemon, request, serving
 
 TESTDATA: Final = Path(__file__).parents[1] / "behaviour" / "testdata" / "tasks"
 TASKS: Final = "io.modelcontextprotocol/tasks"
@@ -50,7 +50,7 @@ class Served:
         return str(result["taskId"])
 
     async def until(self, task_id: str, *statuses: str) -> dict[str, Json]:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 task: dict[str, Json] = (await self.ask("tasks/get", taskId=task_id))["result"]
                 if task["status"] in statuses:
@@ -83,7 +83,7 @@ async def served(folder: Path, *flags: str) -> AsyncIterator[Served]:
 
 
 async def _has(file: Path) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not file.exists():
             await asyncio.sleep(0.01)
 
@@ -154,7 +154,7 @@ async def a_running_task_is_restarted_at_most_as_configured(
     task_id = await served.start("again", began=str(began), go=str(folder / "never"))
     await _has(began)
     served = yield
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while len(began.read_text().split()) < 2:
             await asyncio.sleep(0.01)
     assert (await served.until(task_id, "working", "failed"))["status"] == "working"
@@ -173,7 +173,7 @@ async def a_waiting_task_can_be_answered(served: Served, folder: Path) -> AsyncG
     await served.update(both, other="2")
     assert _text(await served.until(both, "completed")) == "{'text': '1'} {'text': '2'}"
     await served.update(each, first="a")
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while "second" not in (await served.until(each, "input_required", "working")).get("inputRequests", {}):
             await asyncio.sleep(0.01)
     served = yield
@@ -186,7 +186,7 @@ async def an_expired_task_is_unknown(served: Served, folder: Path) -> AsyncGener
     task_id = await served.start("short", file=str(folder / "never"))
     while True:
         served = yield
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while "error" not in (message := await served.ask("tasks/get", taskId=task_id)):
                 await asyncio.sleep(0.01)
         assert message["error"]["code"] == -32602

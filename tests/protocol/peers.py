@@ -28,11 +28,11 @@ EVERYTHING: Final[JsonObject] = MappingProxyType(
 SECONDS: Final = 10
 
 Says = Callable[[str, JsonObject], Json]
-"""Returns the response to an input request, or raises `Silence` for no response."""
+"""Returns the response to an input request, or raises `NoResponse`."""
 
 
-class Silence(Exception):  # noqa: N818 - no error
-    """There is no response."""
+class NoResponse(Exception):  # noqa: N818 - not an error
+    """The client does not respond."""
 
 
 def say(method: str, params: JsonObject) -> Json:
@@ -49,7 +49,7 @@ def say(method: str, params: JsonObject) -> Json:
 
 def silent(_method: str, _params: JsonObject) -> Json:
     """Respond to no request."""
-    raise Silence
+    raise NoResponse
 
 
 def _filled_in(field: JsonObject) -> Json:
@@ -175,7 +175,7 @@ class LegacyPeer:
             return self.hears
         self.asked.append({"method": message["method"], "params": message["params"]})
         self.questions.put_nowait(message)
-        with suppress(Silence):
+        with suppress(NoResponse):
             await self.answer(message["id"], result=self.says(message["method"], message["params"]))
         return True
 

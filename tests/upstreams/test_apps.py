@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.json_types import JsonObject
 from tests.behaviour.inside import Client, product
-from tests.e2e.daemon import PATIENCE_SECONDS
+from tests.e2e.daemon import TIMEOUT_SECONDS
 from tests.upstreams.upstream_servers import over_stdio
 
 SHOP: Final = """
@@ -34,7 +34,7 @@ def upstreams(folder: Path, *, more: str = "") -> str:
 
 async def tools_of(client: Client, *names: str) -> dict[str, JsonObject]:
     """Wait until these tools are listed, and return all tools by name."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             tools = {each["name"]: each for each in (await client.request("tools/list"))["tools"]}
             if tools.keys() >= set(names):

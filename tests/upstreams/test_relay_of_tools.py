@@ -20,7 +20,7 @@ def text(**members: Json) -> JsonObject:
     return {"type": "object", "properties": {"a": {"type": "string", **members}, "n": {"type": "integer"}}}
 
 
-UNCHECKABLE: list[JsonObject] = [
+UNSUPPORTED_SCHEMAS: list[JsonObject] = [
     text(pattern=r"^[^\0]*$"),
     text(pattern="^(?<n>x)\\k<n>$"),
     text(pattern="^.{1,2000}$"),
@@ -47,23 +47,23 @@ UNCHECKABLE: list[JsonObject] = [
 
 @pytest.mark.parametrize("more", ["", ", validate: false"])
 async def test_tool_with_unsupported_schema_is_callable(tmp_path: Path, more: str) -> None:
-    async with relayed(tmp_path, with_tools(*UNCHECKABLE, outputSchema=text(pattern="(((")), more) as (
+    async with relayed(tmp_path, with_tools(*UNSUPPORTED_SCHEMAS, outputSchema=text(pattern="(((")), more) as (
         _,
         client,
         running,
     ):
         tools = (await client.request("tools/list"))["tools"]
-        assert [tool["inputSchema"] for tool in tools] == UNCHECKABLE
+        assert [tool["inputSchema"] for tool in tools] == UNSUPPORTED_SCHEMAS
         assert [tool["outputSchema"] for tool in tools] == [text(pattern="(((")] * len(tools)
         answers = [await client.text(tool["name"], a="xx", n=1) for tool in tools]
         warnings = [each for each in running.status()["warnings"] if "does not check calls" in each]
 
-    assert len(warnings) == (0 if more else len(UNCHECKABLE) - 1)  # draft-04 is checked completely
-    assert answers == ["{'a': 'xx', 'n': 1}"] * len(UNCHECKABLE)
+    assert len(warnings) == (0 if more else len(UNSUPPORTED_SCHEMAS) - 1)  # draft-04 is checked completely
+    assert answers == ["{'a': 'xx', 'n': 1}"] * len(UNSUPPORTED_SCHEMAS)
 
 
 async def test_supported_part_of_a_schema_is_checked(tmp_path: Path) -> None:
-    async with relayed(tmp_path, with_tools(*UNCHECKABLE[:8])) as (_, client, _):
+    async with relayed(tmp_path, with_tools(*UNSUPPORTED_SCHEMAS[:8])) as (_, client, _):
         answers = [await client.call(f"t{index}", a="xx", n="many") for index in range(8)]
 
     assert all("/n must be an integer" in answer["content"][0]["text"] for answer in answers)

@@ -1,4 +1,4 @@
-// A client that stays, of the official TypeScript SDK's first line; see companion.py. Its directory is the first argument.
+// A long-lived client on version 1.x of the official TypeScript SDK (companion.py). The first argument is its directory.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 

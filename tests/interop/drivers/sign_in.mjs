@@ -1,4 +1,4 @@
-// Calls a tool whose service requires a sign-in, with the official TypeScript SDK: `node sign_in.mjs LINE DIRECTORY`.
+// Calls a tool whose service requires a sign-in, with the official TypeScript SDK: `node sign_in.mjs VERSION DIRECTORY`.
 //
 // Reads a plan from standard input, and prints each result and each link that the client is asked to open. Then waits for
 // a line: the link was opened. Calls the tool again after an error.

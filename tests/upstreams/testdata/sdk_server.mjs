@@ -1,4 +1,4 @@
-// A server on the official TypeScript SDK, second line: `node sdk_server.mjs PACKAGES TRANSPORT [PORT]`.
+// A server on version 2 of the official TypeScript SDK: `node sdk_server.mjs PACKAGES TRANSPORT [PORT]`.
 import { createServer } from "node:http";
 import { writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";

@@ -14,7 +14,7 @@ for (const [highest, top] of [[0, 1], [0.3, 0.4], [1, 1], [1.4, 2], [7, 10], [10
   });
 }
 
-test("times are round and away from the ends", () => {
+test("time ticks are round and not at the ends", () => {
   const first = Date.parse("2026-07-28T10:02:20Z");
   for (const minutes of [0.5, 2, 5, 20, 60]) {
     const last = first + minutes * 60_000;

@@ -5,7 +5,7 @@ import test from "node:test";
 
 import { webAddress } from "../../gateway/console/static/call/address.js";
 
-test("an address shows where it leads", () => {
+test("the host of a URL is shown", () => {
   for (const [text, host] of [
     ["https://login.example.com/a?b=1", "login.example.com"],
     ["https://bank.example@evil.test/", "evil.test"],
@@ -16,7 +16,7 @@ test("an address shows where it leads", () => {
   assert.match(webAddress("https://evil.test/\u202emoc.knab").href, /^[\x21-\x7e]+$/);
 });
 
-test("what is no address of a web page is not opened", () => {
+test("URLs with other schemes are not opened", () => {
   for (const text of [
     "javascript:alert(1)", " java\nscript:alert(1)", "data:text/html,x", "file:///etc/passwd", "blob:https://evil.test/1",
     "//evil.test/", "/-/api/reload", "", "https://", undefined, null, 5, {},

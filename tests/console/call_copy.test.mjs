@@ -13,14 +13,14 @@ const SECRET = {
   "a password behind a reference": [{ $ref: "#/$defs/login" }, DEFINED],
 };
 
-test("the URL, which the browser's history keeps, has no argument that holds a password", () => {
+test("the page's URL contains no password arguments", () => {
   for (const [what, [given, more]] of Object.entries(SECRET)) {
     const shown = decodeURIComponent(fragmentOf(VALUES, { properties: { open: { type: "string" }, given }, ...more }));
     assert.equal(shown, '#{"open": "shown"}', what);
   }
 });
 
-test("the URL has every other argument", () => {
+test("the page's URL contains all other arguments", () => {
   for (const given of [{ type: "string" }, { $ref: "#/$defs/login" }, { description: 'no "format": "password"' }]) {
     const schema = { properties: { given }, $defs: { login: { type: "string" } } };
     assert.match(decodeURIComponent(fragmentOf(VALUES, schema)), /hunter2/);

@@ -12,13 +12,13 @@ for (const text of [
   test(`keeps ${text}`, () => assert.equal(stringify(parse(text)), text));
 }
 
-test("writes lines with an indent that parse to the same", () => {
+test("indented output parses to the same value", () => {
   const value = parse('{"a": [1, {"b": 12345678901234567890}], "c": {}, "d": []}');
   assert.equal(stringify(value, "  "), '{\n  "a": [\n    1,\n    {\n      "b": 12345678901234567890\n    }\n  ],\n  "c": {},\n  "d": []\n}');
   assert.ok(equal(parse(stringify(value, "  ")), value));
 });
 
-test("shows what hides or directs text as escapes", () => {
+test("escapes invisible and directional characters", () => {
   assert.equal(stringify("a\u202eb\u200b\u007f"), '"a\\u202eb\\u200b\\u007f"');
   assert.equal(parse(stringify("a\u202eb")), "a\u202eb");
 });
@@ -28,7 +28,7 @@ for (const [text, message] of [
   ['{\n "a": tru\n}', /line 2, column 7: expected a value/], ['"open', /column 1: this text does not end/], ['"a\nb"', /column 1: this text has a line break/], ["NaN", /expected a value/],
   ["[".repeat(5000), /nested too deeply/], ['{"a" 1}', /expected :/], ["- 1", /expected a value/], ['"\\x"', /an escape that JSON does not know/], ["[1,", /ends too early/],
 ]) {
-  test(`says what is wrong with ${text.slice(0, 12)}`, () => assert.throws(() => parse(text), message));
+  test(`reports the error in ${text.slice(0, 12)}`, () => assert.throws(() => parse(text), message));
 }
 
 test("agrees with JSON.parse on a long text of many escapes", () => {
@@ -36,13 +36,13 @@ test("agrees with JSON.parse on a long text of many escapes", () => {
   assert.deepEqual(parse(JSON.stringify(value)), value);
 });
 
-test("knows numbers from other text", () => {
+test("distinguishes numbers from text", () => {
   assert.equal(numberOf("12"), 12);
   assert.deepEqual(numberOf("12.0"), new ExactNumber("12.0"));
   for (const text of ["", "1,5", "0x1", " 1", "--1", "1e", ".5"]) assert.equal(numberOf(text), undefined);
 });
 
-test("sets, replaces and removes members in their place", () => {
+test("sets, replaces and removes members without moving others", () => {
   assert.equal(stringify(withMember({ a: 1, b: 2, c: 3 }, "b", 9)), '{"a": 1, "b": 9, "c": 3}');
   assert.equal(stringify(withMember({ a: 1, b: 2 }, "a", undefined)), '{"b": 2}');
   const odd = withMember({}, "__proto__", "x");

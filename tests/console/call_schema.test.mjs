@@ -20,20 +20,20 @@ for (const [kind, schema] of [
   test(`${JSON.stringify(schema)} is a field of ${kind}`, () => assert.equal(kindOf(schema), kind));
 }
 
-test("null is offered where the schema takes it", () => {
+test("offers null if the schema allows it", () => {
   for (const schema of [{ type: ["string", "null"] }, { anyOf: [{ type: "string" }, { type: "null" }] }, { enum: ["a", null] }, { oneOf: [{ const: "a" }, { const: null }] }]) {
     assert.equal(fieldOf(schema, schema).nullable, true);
   }
   assert.deepEqual(fieldOf({ enum: ["a", null] }, {}).choices.map((each) => each.value), ["a"]);
 });
 
-test("follows references, with what stands beside them, and by anchor", () => {
+test("follows references with sibling keywords and anchors", () => {
   const root = { $defs: { "a/b": { type: "string", description: "far", minLength: 2 }, c: { $anchor: "here", type: "integer" } } };
   assert.deepEqual(flat({ $ref: "#/$defs/a~1b", description: "near" }, root), { description: "near", type: "string", minLength: 2 });
   assert.equal(kindOf({ $ref: "#here" }, root), "number");
 });
 
-test("a recursive schema ends", () => {
+test("recursive schemas terminate", () => {
   const root = { type: "object", properties: { name: { type: "string" }, child: { $ref: "#" }, must: { $ref: "#/$defs/loop" } }, required: ["must"], $defs: { loop: { allOf: [{ $ref: "#/$defs/loop" }] } } };
   assert.equal(kindOf(root.properties.child, root), "object");
   assert.deepEqual(initial(root, root), {});
@@ -57,7 +57,7 @@ test("names alternatives by title, constant member, or type", () => {
   assert.deepEqual(fieldOf(schema, schema).options.map((each) => each.title), ["A circle", "kind: square", "integer", "4"]);
 });
 
-test("alternatives share what stands beside them, and the best one is chosen", () => {
+test("alternatives include sibling keywords, and the best one is chosen", () => {
   const schema = { type: "object", properties: { id: { type: "string" } }, oneOf: [{ properties: { kind: { const: "a" } }, required: ["kind"] }, { properties: { kind: { const: "b" }, n: { type: "integer" } }, required: ["kind"] }] };
   const { options } = fieldOf(schema, schema);
   assert.ok("id" in options[1].schema.properties);
@@ -65,7 +65,7 @@ test("alternatives share what stands beside them, and the best one is chosen", (
   assert.equal(bestOption(options, { kind: "a" }, schema), 0);
 });
 
-test("begins with defaults, constants and required members", () => {
+test("starts with defaults, constants and required members", () => {
   const schema = { type: "object", properties: { a: { type: "integer", default: 3 }, b: { const: "x" }, c: { type: "string" }, d: { type: "object", properties: { e: { default: [1] } } }, f: { type: "array" } }, required: ["b", "f"] };
   assert.deepEqual(initial(schema, schema), { a: 3, b: "x", d: { e: [1] }, f: [] });
 });
@@ -92,7 +92,7 @@ for (const [schema, value, expected] of [
   });
 }
 
-test("text that is no number stays what was typed", () => {
+test("keeps typed text that is not a number", () => {
   assert.equal(typedNumber("-"), "-");
   assert.equal(typedNumber(" 12 "), 12);
   assert.equal(typedNumber(""), undefined);

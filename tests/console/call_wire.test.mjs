@@ -8,7 +8,7 @@ import { EventParser, expand, fieldValue, requestOf, variablesOf } from "../../g
 
 const STREAM = ': comment\r\nevent: message\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata:x\n\nid: 7\n\ndata\rdata: ü😀\r\rdata: left';
 
-test("events are the same however the stream is cut", () => {
+test("parses events from chunks of any size", () => {
   const expected = ['{"a":\n1}', "x", "\nü😀"];
   assert.deepEqual(new EventParser().feed(STREAM), expected);
   for (let size = 1; size < 9; size += 1) {
@@ -18,7 +18,7 @@ test("events are the same however the stream is cut", () => {
   }
 });
 
-test("header fields carry any text (SEP-2243)", () => {
+test("encodes any text in header fields (SEP-2243)", () => {
   assert.equal(fieldValue("disk usage"), "disk usage");
   assert.equal(fieldValue("ü"), "=?base64?w7w=?=");
   for (const text of ["", " a", "a\n", "=?base64?eA==?="]) assert.match(fieldValue(text), /^=\?base64\?[\w+/=]*\?=$/);

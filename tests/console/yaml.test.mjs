@@ -10,7 +10,7 @@ const kindsOf = (text) => colouredLines(text).flat().filter(([kind, part]) => ki
 const CONFIG = new URL("../../config/", import.meta.url);
 
 for (const name of readdirSync(CONFIG).filter((each) => /\.(yaml|json)$/.test(each))) {
-  test(`the text of ${name} stays the same`, () => {
+  test(`keeps the text of ${name}`, () => {
     const text = readFileSync(new URL(name, CONFIG), "utf8");
     assert.equal(colouredLines(text).map((parts) => parts.map(([, part]) => part).join("")).join("\n"), text);
   });
@@ -35,11 +35,11 @@ test("a block scalar ends with its indentation", () => {
   assert.deepEqual(kinds, ["key,mark", "key,mark,block,comment", "string", "string", "string", "key,mark,number", "mark,block", "string", "key,mark"]);
 });
 
-test("a flow over several lines stays one", () => {
+test("a flow collection can span several lines", () => {
   assert.deepEqual(kindsOf("a: {b: x,\n  c: true, d: 5}").filter(([kind]) => !["mark", "key"].includes(kind)), [["word", "true"], ["number", "5"]]);
 });
 
-test("long and odd lines end soon", () => {
+test("long and unusual lines are handled quickly", () => {
   for (const text of ["a: ".repeat(50_000), '"'.repeat(100_000), "x".repeat(400_000), " ".repeat(100_000), "{".repeat(100_000), "a ".repeat(100_000)]) {
     assert.equal(colouredLines(text)[0].map(([, part]) => part).join(""), text);
   }

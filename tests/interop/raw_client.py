@@ -73,7 +73,7 @@ class RawClient:
         message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
         async with self._http.post(self._url, json=message, headers=BOTH) as response:
             self._session = {**BOTH, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
-        await self._say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        await self._send_message({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def _try(self, step: Callable[[], Awaitable[None]], *, seconds: float = SECONDS) -> None:
         name, why = step.__name__.removeprefix("_"), ""
@@ -103,11 +103,11 @@ class RawClient:
                 said = orjson.loads(line[6:])
                 if said.get("method") == "elicitation/create":
                     answer: Json = {"action": "accept", "content": {"name": "Ada"}}
-                    await self._say({"jsonrpc": "2.0", "id": said["id"], "result": answer})
+                    await self._send_message({"jsonrpc": "2.0", "id": said["id"], "result": answer})
                 elif said.get("id") == self._number:
                     assert "Ada" in line.decode(), line
                     return
-        raise AssertionError("the stream ended without the answer")
+        raise AssertionError("the stream ended without the response")
 
     async def _resumption(self) -> None:
         """Lose the connection of a call, and resume its stream at another replica."""
@@ -127,7 +127,7 @@ class RawClient:
                 if line.startswith(b"data: {") and orjson.loads(line[6:]).get("id") == call["id"]:
                     assert b"released" in line, line
                     return
-        raise AssertionError("the stream ended without the answer")
+        raise AssertionError("the stream ended without the response")
 
     async def _task(self) -> None:
         task = await self._ended("work")
@@ -168,7 +168,7 @@ class RawClient:
         params = {"name": tool, "arguments": arguments, **({"_meta": {"progressToken": token}} if token else {})}
         return {"jsonrpc": "2.0", "id": self._number, "method": "tools/call", "params": params}
 
-    async def _say(self, message: Json) -> None:
+    async def _send_message(self, message: Json) -> None:
         for _ in range(2):
             try:
                 async with self._http.post(self._url, json=message, headers=self._session) as response:
@@ -176,4 +176,4 @@ class RawClient:
                         return
             except (aiohttp.ClientError, TimeoutError):
                 continue
-        raise aiohttp.ClientError("not taken")
+        raise aiohttp.ClientError("the message was not accepted")

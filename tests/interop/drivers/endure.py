@@ -73,10 +73,10 @@ class Rounds:
     async def run(self) -> None:
         steps = (self._call, self._question, self._progress, self._logs, self._cancellation, self._update, self._list)
         for step in steps:
-            await self._do(step)
-        if (at := self._connection) is not None and at.talker.changed.is_set():
-            at.talker.changed.clear()
-            self.counts["told of lists"] += 1
+            await self._run_step(step)
+        if (connection := self._connection) is not None and connection.talker.changed.is_set():
+            connection.talker.changed.clear()
+            self.counts["list notifications"] += 1
         self.counts["rounds"] += 1
 
     async def end(self) -> None:
@@ -86,7 +86,7 @@ class Rounds:
     def report(self) -> str:
         return json.dumps({**self.counts, "lost": self.lost, "tools": self._tools})
 
-    async def _do(self, step: Callable[[Connection], Awaitable[None]]) -> None:
+    async def _run_step(self, step: Callable[[Connection], Awaitable[None]]) -> None:
         name, why = step.__name__.removeprefix("_"), ""
         self.counts["made"] += 1
         for attempt in range(ATTEMPTS):
@@ -95,7 +95,7 @@ class Rounds:
                     await step(await self._connected())
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - every error is a failure
                 why = f"{why} {error!r}"
-                await self._find_out(is_deaf=step == self._update)
+                await self._check_client(lacks_notifications=step == self._update)
                 continue
             self.counts["answered"] += 1
             self.counts["repeated"] += attempt
@@ -110,7 +110,7 @@ class Rounds:
             await self._connection.ready()
         return self._connection
 
-    async def _find_out(self, *, is_deaf: bool) -> None:
+    async def _check_client(self, *, lacks_notifications: bool) -> None:
         """Replace a client that no longer responds, or that no longer receives notifications.
 
         The client does not reopen its GET stream after the second interruption.
@@ -120,62 +120,62 @@ class Rounds:
         with suppress(Exception, asyncio.CancelledError):
             async with asyncio.timeout(self._plan["patience"]):
                 await connection.talker.tools()
-            if not is_deaf:
+            if not lacks_notifications:
                 return
         self._connection = None
         await connection.end()
 
-    async def _call(self, at: Connection) -> None:
-        _is(_text(await at.talker.call("say", {"text": "hi"})), "You said hi.")
+    async def _call(self, connection: Connection) -> None:
+        _assert_equal(_text(await connection.talker.call("say", {"text": "hi"})), "You said hi.")
 
-    async def _question(self, at: Connection) -> None:
-        _is(_text(await at.talker.call("named", {})), "accept {'name': 'Ada'}")
+    async def _question(self, connection: Connection) -> None:
+        _assert_equal(_text(await connection.talker.call("named", {})), "accept {'name': 'Ada'}")
 
-    async def _progress(self, at: Connection) -> None:
-        heard: list[float] = []
+    async def _progress(self, connection: Connection) -> None:
+        received: list[float] = []
 
         async def note(value: float, _total: float | None, _message: str | None) -> None:
-            heard.append(value)
+            received.append(value)
 
-        _is(_text(await at.talker.call("count", {"values": [1, 2, 3]}, note)), "counted")
-        _is(heard, [1, 2, 3])
+        _assert_equal(_text(await connection.talker.call("count", {"values": [1, 2, 3]}, note)), "counted")
+        _assert_equal(received, [1, 2, 3])
 
-    async def _logs(self, at: Connection) -> None:
-        at.desk.logged.clear()
-        await at.talker.call("talk", {})
-        _is([level for level, _ in at.desk.logged], LEVELS)
+    async def _logs(self, connection: Connection) -> None:
+        connection.desk.logged.clear()
+        await connection.talker.call("talk", {})
+        _assert_equal([level for level, _ in connection.desk.logged], LEVELS)
 
-    async def _cancellation(self, at: Connection) -> None:
+    async def _cancellation(self, connection: Connection) -> None:
         key = f"{self._plan['name']} {next(self._keys)}"
-        calling = asyncio.create_task(at.talker.call("wait", {"key": key}), name="wait")
+        calling = asyncio.create_task(connection.talker.call("wait", {"key": key}), name="wait")
         try:
-            _is(_text(await at.talker.call("reach", {"key": key, "state": "running"})), "running")
-            await at.talker.cancel(calling)
-            _is(_text(await at.talker.call("reach", {"key": key, "state": "cancelled"})), "cancelled")
+            _assert_equal(_text(await connection.talker.call("reach", {"key": key, "state": "running"})), "running")
+            await connection.talker.cancel(calling)
+            _assert_equal(_text(await connection.talker.call("reach", {"key": key, "state": "cancelled"})), "cancelled")
         finally:
             calling.cancel()
             await asyncio.gather(calling, return_exceptions=True)
 
-    async def _list(self, at: Connection) -> None:
-        self._tools = await at.talker.tools()
+    async def _list(self, connection: Connection) -> None:
+        self._tools = await connection.talker.tools()
 
-    async def _update(self, at: Connection) -> None:
-        at.updated.clear()
-        await at.talker.call("touch", {"uri": URI})
+    async def _update(self, connection: Connection) -> None:
+        connection.updated.clear()
+        await connection.talker.call("touch", {"uri": URI})
         async with asyncio.timeout(self._plan["patience"]):
-            await at.updated.wait()
+            await connection.updated.wait()
 
 
 async def endure(connect: Connect) -> None:
     """Run rounds until the test sends a line."""
     plan = json.loads(await asyncio.to_thread(sys.stdin.readline))
     rounds = Rounds(connect, plan)
-    told_to_stop = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
+    stopping = asyncio.create_task(asyncio.to_thread(sys.stdin.readline))
     async with _ended(rounds):
-        while not told_to_stop.done():
+        while not stopping.done():
             await rounds.run()
             print(rounds.report(), flush=True)  # noqa: T201 - the test reads it
-            await asyncio.wait([told_to_stop], timeout=PAUSE_SECONDS)
+            await asyncio.wait([stopping], timeout=PAUSE_SECONDS)
 
 
 @asynccontextmanager
@@ -190,6 +190,6 @@ def _text(result: Any) -> str:
     return str(result.content[0].text)
 
 
-def _is(found: object, expected: object) -> None:
+def _assert_equal(found: object, expected: object) -> None:
     if found != expected:
-        raise AssertionError(f"{found!r}, and not {expected!r}")
+        raise AssertionError(f"{found!r}; expected {expected!r}")

@@ -1,7 +1,7 @@
 """Prints the CPU time of each directory of tests and of the slowest tests: `pytest -p tests.cpu_seconds`.
 
 Unlike elapsed time, CPU time does not depend on other load. The time of a child process is added to the test that waits
-for its end, which for a shared daemon is the last test that uses it.
+for its end: the time of a shared daemon is added to the last test that uses it.
 """
 
 import os

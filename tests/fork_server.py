@@ -248,7 +248,7 @@ def end(code: int) -> None:
 
 
 def _own_modules() -> Iterator[str]:
-    """Yield the names of all modules of the project, including those that only some configurations need."""
+    """Yield the names of all modules of the project, including modules that only some configurations need."""
     for each in walk_packages(gateway.__path__, "gateway."):
         if not each.name.endswith("__main__"):
             yield each.name

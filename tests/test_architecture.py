@@ -1,4 +1,4 @@
-"""The structure of `gateway/`: which packages can import which others, and upper bounds of its measures."""
+"""The structure of `gateway/`: allowed imports, and upper bounds of the measures."""
 
 import ast
 import re

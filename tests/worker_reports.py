@@ -1,4 +1,4 @@
-"""Reduces the messages of pytest-xdist's workers to those that are shown: one instead of five per passed test.
+"""Removes messages of pytest-xdist's workers that are not shown: a passed test sends one message instead of five.
 
 Each message takes as much CPU time as a trivial test. Nothing is shown of a passed setup or teardown.
 """

@@ -1,6 +1,6 @@
 """A fork server for the workers of pytest-xdist: each worker is a fork of a process that has imported the tests.
 
-Imports take half of the collection time of a worker. The imported modules are those that pytest collects for the
+Imports take half of the collection time of a worker. This process imports the modules that pytest collects for the
 command line. An error during an import happens again in each worker, which reports it.
 """
 

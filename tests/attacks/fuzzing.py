@@ -35,7 +35,7 @@ class Counts:
 
 
 async def fuzz(target: Target, counters: Counts, visitors: list[Callable[[], Awaitable[None]]]) -> None:
-    """Call each visitor repeatedly for `SECONDS`, and reload the daemon meanwhile."""
+    """Call each visitor repeatedly for `SECONDS`, and reload the daemon at intervals."""
     end = time.monotonic() + SECONDS
 
     async def again(visitor: Callable[[], Awaitable[None]]) -> None:

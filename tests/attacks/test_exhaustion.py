@@ -31,7 +31,7 @@ PLAN = Plan(
       request_depth: 32
     listen: {receive_timeout: 2s, max_body: 4MiB}
     tools:
-      echo: {description: Say it., input: {text: string}, content: "{{ text }}"}
+      echo: {description: Repeat a text., input: {text: string}, content: "{{ text }}"}
       slow: {description: Take long., shell: {command: [sleep, "600"]}}
       seldom: {description: Three times an hour., rate_limit: 3/hour, content: here}
       strict:

@@ -79,7 +79,7 @@ async def test_stdio_survives_broken_lines(target: Target) -> None:
 
 @pytest.mark.parametrize("number", range(ENDED_DAEMONS))
 def test_disconnected_client_leaves_no_resources(tmp_path: Path, number: int) -> None:
-    """Under load, standard input ends within a line, output is no longer read, or a signal arrives."""
+    """Under load, standard input ends within a line, the client stops reading, or a signal arrives."""
     mutator = Mutator(f"{SEED}-{number}")
     source = lines(mutator)
     with attacking(PLAN, tmp_path) as target:

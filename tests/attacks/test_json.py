@@ -219,7 +219,7 @@ DOUBLED: Final[dict[str, tuple[bytes, bytes]]] = {
 
 @pytest.mark.parametrize(("one", "two"), DOUBLED.values(), ids=list(DOUBLED))
 def test_header_fields_match_the_used_duplicate_member(target: Target, one: bytes, two: bytes) -> None:
-    """Intermediaries that read the header fields and those that read the body must see the same call."""
+    """Intermediaries must see the same call in the header fields and in the body."""
     assert one in VALID
     assert assert_answer(post(target, VALID.replace(one, two)))["result"]["content"][0]["text"] == "x"
     if b"text" not in one:

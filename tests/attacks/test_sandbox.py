@@ -91,7 +91,7 @@ def got(target: Target, tool: str, code: str) -> bool:
 
 
 def successful(target: Target, tool: str, codes: Sequence[str]) -> list[str]:
-    """Run several codes in one process, and return those that succeed."""
+    """Run several codes in one process, and return the successful ones."""
     attempts = "".join(
         f"try:\n    print('got' if (lambda: {code})() else 'no')\nexcept Exception:\n    print('no')\n"
         for code in codes

@@ -52,7 +52,7 @@ PLAN = Plan(
         input: {xs: {type: array}, by: string}
         content: [{text: "{{ xs | sort(attribute=by) | tojson }}"}]
       padded:
-        description: Move in, cut and round as far as the caller says.
+        description: Indent, truncate and round by the caller's numbers.
         input: {text: string, n: number}
         content: [{text: "{{ text | indent(n) }}{{ text | truncate(n) }}{{ n | round(n) }}{{ text[::n] }}"}]
       reckoned:

@@ -293,7 +293,7 @@ def test_local_names_are_rejected_behind_a_proxy(target: Target, web: Web) -> No
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(socket.gethostname(), 80)}
     except OSError:
-        pytest.skip("this machine does not know its own name")
+        pytest.skip("the machine cannot resolve its name")
     assert addresses
     before = len(web.seen)
     target.client.refusal("follow_from_proxy", {"to": f"http://{socket.gethostname()}:{target.canary.port}/"})

@@ -186,7 +186,7 @@ async def test_equal_arguments_have_equal_keyed_digests(folder: Path) -> None:
         await call(await served.of("modern"), "greet", name="Ada")
     first, second, other, elsewhere = (each["arguments_digest"] for each in records(folder))
     assert first == second != other
-    assert first != elsewhere, "without MCP_GATEWAY_SECRET_KEY each process has a key of its own"
+    assert first != elsewhere, "without MCP_GATEWAY_SECRET_KEY, each process uses a different key"
 
 
 async def test_digests_depend_only_on_the_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

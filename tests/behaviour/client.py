@@ -152,7 +152,7 @@ class Client:
         return [message.get("params", {}) for message in self._unasked if message["method"] == method]
 
     def take(self, message: dict[str, Json], call: Call | None, status: int | None = None) -> None:
-        """Handle a received message. `call` is the request that it belongs to, if the binding knows it."""
+        """Handle a received message. `call` is its request, if the binding can determine it."""
         call = call or self._call_of(message)
         if "method" not in message and call is not None:
             self._check(message, call.method)

@@ -21,12 +21,12 @@ PLUGIN = """
 import threading
 
 def hangs() -> str:
-    "Wait for ever."
+    "Wait forever."
     threading.Event().wait()
     return "at last"
 
 async def version() -> str:
-    "Say which."
+    "Return the version of the code."
     return VERSION
 
 VERSION = "first"

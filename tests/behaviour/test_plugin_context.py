@@ -12,11 +12,11 @@ from gateway.plugin import Context, SyncContext
 FACTS = "principal client client_capabilities protocol_version progress_token request_meta cancelled".split()
 
 async def on_the_loop(context: Context) -> dict:
-    """Say what is known."""
+    """Return the facts of the context."""
     return {fact: getattr(context, fact) for fact in FACTS}
 
 def in_a_thread(context: SyncContext) -> dict:
-    """Say what is known."""
+    """Return the facts of the context."""
     return {fact: getattr(context, fact) for fact in FACTS}
 '''
 

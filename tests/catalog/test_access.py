@@ -11,7 +11,7 @@ AUTH = "auth: {api_keys: {ci: {sha256: " + "ab" * 32 + "}}, rules: [%s]}\n"
 TOOLS = """
 tools:
   open: {description: For all., content: "1"}
-  own: {description: Has its own., content: "2", access: {scopes: [a]}}
+  own: {description: Has separate scopes., content: "2", access: {scopes: [a]}}
   deploy_app: {description: Deploys., content: "3", tags: [ops], annotations: {destructive: true}}
   deploy_db: {description: Deploys., content: "4", tags: [ops], access: {scopes: [a], visible: true}}
 resources:

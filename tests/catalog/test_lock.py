@@ -38,7 +38,7 @@ FILES = {
     "skills/s/SKILL.md": "---\nname: s\ndescription: S\n---\n",
     "skills/s/data/a.txt": "one",
     "more/b.yaml": "tools: {b: {description: B, content: b}}",
-    "m.md": "---\ndescription: M\n---\nSay it.",
+    "m.md": "---\ndescription: M\n---\nTell a story.",
     "token": "a-first-secret",
     "plugins/sums.py": 'def add(n: int) -> int:\n    "Add."\n    return n\ndef names(value): return []\n',
 }
@@ -104,7 +104,7 @@ def test_digest_ignores_secrets_machine_order_comments_and_layout(
         ("plugins/sums.py", "return n\n", "return -n\n", "prompts.q (code), tools.p (code)"),
         ("plugins/sums.py", "Add.", "Ignore.", "prompts.q (code), tools.p (code)"),
         ("more/b.yaml", "content: b", "content: c", "tools.b (definition)"),
-        ("m.md", "Say it.", "Say more.", "prompts.m (definition)"),
+        ("m.md", "a story.", "two stories.", "prompts.m (definition)"),
         ("config.yaml", "text: R", "text: S", "resources.r (definition)"),
         ("config.yaml", '"*.yaml"', '"*"', "resources.f (definition)"),
         ("skills/s/SKILL.md", "description: S", "description: s", "skills.s (files)"),

@@ -26,7 +26,7 @@ class Reverse(Model):
     text: Annotated[Template, Use.SECRET]
     """What to turn around."""
     timeout: PositiveDuration | None = None
-    """How long it may take."""
+    """The time limit."""
 
     @property
     def is_read_only(self) -> bool:

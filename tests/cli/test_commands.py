@@ -480,7 +480,7 @@ def test_closed_standard_streams_are_supported(tmp_path: Path, words: str, redir
 
 
 def test_unencodable_text_is_escaped(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text('tools: {say: {description: Say it., content: "“ü”"}}')
+    (tmp_path / "config.yaml").write_text('tools: {say: {description: Return a text., content: "“ü”"}}')
     finished = subprocess.run(
         [sys.executable, "-m", "gateway", "call", "say"],
         cwd=tmp_path,

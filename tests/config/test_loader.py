@@ -444,7 +444,7 @@ def test_compiler_problems_mask_secrets(tmp_path: Path) -> None:
 
 
 def found(path: Path) -> tuple[Problem, ...]:
-    """Load text. Only `ConfigError` may be raised."""
+    """Load a text. Fail the test on any error except `ConfigError`."""
     try:
         return load(path, environ={}).problems
     except ConfigError as error:

@@ -20,7 +20,7 @@ SCENARIOS: Final = {
     "--requirements 2026-07-28": 50,
     "--suite all": 65,
 }
-"""The number of scenarios of each run, to detect scenarios that are no longer run."""
+"""The number of scenarios of each run, to detect missing scenarios."""
 CLEAN: Final = {"SUCCESS", "INFO"}
 SKIPPED_BY_THE_SUITE: Final = {"tasks-status-notifications"}
 """Scenarios that the suite does not implement yet."""

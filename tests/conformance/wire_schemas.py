@@ -22,7 +22,7 @@ _TYPES: Final = {
 }
 """Types of results of any method, by their `resultType`."""
 _OPEN: Final = re.compile(r".*(Meta|Result|Error)(Object)?|Error|Result")
-"""Types with undeclared members: those that other types extend, and `_meta`."""
+"""Types with undeclared members: `_meta`, and base types of other types."""
 _OWN_RESULTS: Final = re.compile(r"(Call|List|Read|Get|Complete|Initialize|Discover|Subscriptions)\w*Result")
 
 
@@ -36,7 +36,7 @@ class WireSchemas:
         }
 
     def problems(self, revision: str, message: JsonObject, *, answers: str | None) -> list[str]:
-        """Return the errors of a message. For a response, `answers` is the method of its request."""
+        """Return the errors of a message. If it is a response, `answers` is the method of its request."""
         return list(self._revisions[revision].problems(message, answers))
 
 

@@ -20,7 +20,7 @@ tools:
   # before it
   greet:                # greets
     title: Greeting
-    description: Greets somebody.
+    description: Greets someone.
     tags: [fast]
     input:
       name: {type: string, description: Whom., minLength: 2}

@@ -58,7 +58,7 @@ def test_modules_only_import_own_files() -> None:
 
 
 def test_revisions_are_only_named_in_one_module() -> None:
-    """A new revision is a constant in `wire/revisions.py`. What the revision adds is in the tables of `downgrade`."""
+    """A new revision is a constant in `wire/revisions.py`. Its additions are in the tables of `downgrade`."""
     literal = re.compile(r"""["'`]20\d\d-\d\d-\d\d["'`]""")
     files = [path for path in STATIC.parents[1].rglob("*") if path.suffix in {".py", ".js"}]
     named = {path.name for path in files if literal.search(path.read_text())}

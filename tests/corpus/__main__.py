@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=[*CORPORA], metavar="NAME", help=f"one of {', '.join(CORPORA)}")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--most", type=int, help="judge only this number of parts of a corpus")
-    parser.add_argument("--sample", action="store_true", help="judge the sample that CI takes; the page stays as it is")
+    parser.add_argument("--sample", action="store_true", help="judge the sample of CI, without changing the page")
     parser.add_argument(
         "--journal", type=Path, help="a file with verdicts; parts with only correct verdicts are not judged again"
     )

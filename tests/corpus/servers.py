@@ -183,7 +183,7 @@ def _says(method: str, params: JsonObject) -> Json:
 
 
 async def _seen(client: Client, hello: JsonObject, steps: Sequence[Step] | None) -> Seen:
-    """Run the steps as a client. Without steps, choose them and keep those that succeed."""
+    """Run the steps as a client. Without steps, choose steps and keep the successful ones."""
     offered = hello.get("capabilities", {})
     lists: dict[str, list[Json]] = {}
     for member, (method, _) in LISTS.items():
@@ -205,7 +205,7 @@ async def _seen(client: Client, hello: JsonObject, steps: Sequence[Step] | None)
 
 
 async def _answer(client: Client, step: Step, *, patience: float) -> Json:
-    """Remove connection-specific members from a response. Return an empty one if there is none."""
+    """Remove connection-specific members from a response. Return an empty one if there is no response."""
     try:
         async with asyncio.timeout(patience):
             answer = await client.converse(step.method, step.params)

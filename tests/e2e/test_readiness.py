@@ -15,7 +15,7 @@ FILES = {
         f"auth: {{api_keys: {{operator: {{secret: {KEY}, scopes: ['gateway:admin']}}, "
         f"user: {{secret: {OTHER_KEY}}}}}}}\n"
     ),
-    "with a listener for operators": "listen: {admin: '127.0.0.1:0'}\ntools: {}\n",
+    "separate admin listener": "listen: {admin: '127.0.0.1:0'}\ntools: {}\n",
 }
 
 
@@ -29,7 +29,7 @@ FILES = {
         ("with keys", {"X-API-Key": "key-of-nobody"}, False),
         ("with keys", {"X-API-Key": OTHER_KEY}, False),
         ("with keys", {"Authorization": f"Bearer {KEY}", "Host": "tools.example.com"}, True),
-        ("with a listener for operators", {}, True),
+        ("separate admin listener", {}, True),
     ],
 )
 async def test_problems_of_the_file_are_only_shown_to_operators(

@@ -17,7 +17,7 @@ from tests.e2e.daemon import TIMEOUT_SECONDS, post_call, serving, text_of
 FILE: Final = """\
 listen: {http: "127.0.0.1:0"}
 tools:
-  look: {description: What a child sees., shell: {script: env}}
+  look: {description: Prints the environment., shell: {script: env}}
 """
 
 

@@ -21,7 +21,7 @@ FILE: Final = """\
 listen: {{http: "127.0.0.1:0"}}
 limits: {limits}
 tools:
-  echo: {{description: Say it., content: "said"{rate}}}
+  echo: {{description: Return a text., content: "said"{rate}}}
   wait:
     description: Wait for a file to go.
     shell: {{command: [sh, -c, "while [ -e {folder}/wait ]; do sleep .05; done"]}}

@@ -18,7 +18,7 @@ from tests.programs import need
 FILE = """\
 tools:
   echo: {description: Repeat a text., input: {text: string}, content: [{text: "{{ text }}"}]}
-  look: {description: What a child sees., shell: {script: "env; ls -l /proc/self/fd"}}
+  look: {description: Prints the environment., shell: {script: "env; ls -l /proc/self/fd"}}
 """
 
 

@@ -27,7 +27,7 @@ tools:
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "config.yaml"
-    path.write_text(FILE.format(description="Say it."))
+    path.write_text(FILE.format(description="Return a text."))
     return path
 
 
@@ -80,7 +80,7 @@ async def test_session_of_a_killed_daemon_continues_and_gets_missed_changes(conf
             assert (await one.http.delete(await first.url(), headers=one.fields)).status == 204
             first.signal(signal.SIGKILL)
             await first.exit_code()
-        config.write_text(FILE.format(description="Say it otherwise."))
+        config.write_text(FILE.format(description="Return the same text."))
         async with serving(config, *state) as second:
             url = await second.url()
             assert (await one.post(url, "ping")).status == 404

@@ -15,7 +15,7 @@ from tests.programs import need
 FILE = """
 listen: {http: "127.0.0.1:0"}
 tools:
-  TOOL: {description: Say it., content: here}
+  TOOL: {description: Return a text., content: here}
 """
 
 

@@ -98,7 +98,7 @@ async def test_every_worker_reports_for_all_and_all_reload_and_end(config: Path,
                 lines = (await response.text()).splitlines()
             assert 'mcp_gateway_calls_total{era="modern",kind="tool",name="echo",outcome="ok"} 60.0' in _sorted(lines)
             assert "mcp_gateway_ready 1.0" in lines
-        config.write_text(FILE.format(description="Say it otherwise."))
+        config.write_text(FILE.format(description="Return the same text."))
         daemon.signal(signal.SIGHUP)
         await until(http, url, lambda now: [each["generation"] for each in now["workers"]] == [2, 2])
         config.write_text("tools: {x: {}}")

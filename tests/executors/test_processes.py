@@ -772,13 +772,13 @@ def fill():
     except BlockingIOError:
         pass
 
-def make_room(places):
+def end_sleepers(places):
     for _ in range(places):
         os.kill(sleepers[-1], signal.SIGKILL)
         os.waitpid(sleepers.pop(), 0)
 
 def has_ended(pid):
-    # Ended and not waited for, which leaves it to whoever reaps.
+    # Detects the end without reaping the process.
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
 def adopted():
@@ -796,7 +796,7 @@ async def main():
             await run("true")
         except ExecutionError as error:
             print(error)
-        make_room(4)
+        end_sleepers(4)
         before = adopted()
         os.waitpid(os.posix_spawn("/bin/sh", ["sh", "-c", "(setsid true &); (setsid true &)"], {}, setsid=True), 0)
         # Those two that ended take two places until they are reaped.
@@ -815,7 +815,7 @@ resource.setrlimit(resource.RLIMIT_NPROC, (40, 40))
 try:
     asyncio.run(main())
 finally:
-    make_room(len(sleepers))
+    end_sleepers(len(sleepers))
 """
 
 

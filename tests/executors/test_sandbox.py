@@ -332,7 +332,7 @@ async def test_missing_sandbox_support_is_reported_at_load(
 
 
 async def test_forbidden_namespaces_name_the_setting(tool: Tool, bwrap: Callable[[str], Path]) -> None:
-    """With a real sandbox, which forbids user namespaces."""
+    """The program runs in a sandbox that forbids user namespaces."""
     bwrap(
         'test "$1" = --version && exec $REAL "$@"\n'
         'exec $REAL --unshare-user --disable-userns --dev-bind / / -- $REAL "$@"'
@@ -380,9 +380,9 @@ async def test_set_user_id_program_has_no_effect_in_a_sandbox(tool: Tool) -> Non
     assert "nosuid" in text_of(outcome).strip().split(",")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a daemon of root's")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a daemon of root")
 async def test_writable_set_user_id_place_as_root_is_a_warning(tool: Tool) -> None:
-    """For a place that is mounted without nosuid."""
+    """The directory is mounted without nosuid."""
     (tool.folder / "out").mkdir()
     problems = tool.problems({"command": ["true"], "sandbox": {"writable": ["out"]}})
     works_outside = not os.statvfs(tool.folder).f_flag & os.ST_NOSUID

@@ -1,4 +1,4 @@
-"""Read-only sessions refuse changes, even those that checks at load would find."""
+"""Read-only sessions reject all changes, including changes that are also detected at load."""
 
 import asyncio
 import sqlite3

@@ -66,7 +66,7 @@ class Browser:
     def __init__(self, user: str, *, key: str = "", origins: Mapping[str, str] | None = None) -> None:
         """Sign in at issuers as `user`, and on pages of the gateway with `key`, or with the first issuer.
 
-        `origins` maps origins to those that requests are sent to, as a reverse proxy does.
+        `origins` maps the origins of URLs to the origins of requests, like a reverse proxy.
         """
         self._user = user
         self._key = key

@@ -260,7 +260,7 @@ async def test_rolling_replacement_of_two_daemons_loses_no_request(
     """A daemon that refused a connection is used again when the other one refuses."""
     first, second = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     config = tmp_path / "config.yaml"
-    config.write_text("tools: {here: {description: Say it., content: here}}\n")
+    config.write_text("tools: {here: {description: Return a text., content: here}}\n")
     flags = ("--drain-timeout", "1s")
     async with (
         nginx(tmp_path, daemon=first, second=second) as proxy,

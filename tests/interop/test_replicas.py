@@ -1,8 +1,8 @@
 """No call is lost while replicas and Redis fail.
 
 Three replicas share a Redis behind an nginx without sticky sessions. Each replica is killed, restarted, disconnected
-and reconnected in turn. Redis is killed and restarted. Meanwhile, both versions of the official client and clients
-without a library use every feature. A failed step is retried once.
+and reconnected in turn. Redis is killed and restarted. During this time, both versions of the official client and
+clients without a library use every feature. A failed step is retried once.
 
 MCP_GATEWAY_TEST_CYCLES=20 repeats this twenty times. `-s` shows the counts of calls.
 """
@@ -47,7 +47,7 @@ CONFIG: Final = """\
 plugins: ["{testdata}/plugins", "{testdata}/asking/plugins", plugins]
 listen: {{public_url: "http://{edge}:{port}", trusted_proxies: ["{edge}"]}}
 tools:
-  here: {{description: Say it., content: here}}
+  here: {{description: Return a text., content: here}}
   say: {{description: Repeat., input: {{text: string}}, content: "You said {{{{ text }}}}."}}
   named: {{python: "questions:named"}}
   count: {{python: "course:count"}}

@@ -209,7 +209,7 @@ async def test_waiting_calls_continue_while_the_store_is_unavailable(store: Redi
         held = [await a.begin(of_all=limit), await a.begin(of_all=limit)]
         waiting = asyncio.create_task(b.begin(of_all=limit))
         await store.stop()
-        held.append(await waiting)  # each replica counts alone
+        held.append(await waiting)  # each replica counts separately
         held.append(await b.begin(of_all=limit))
         await store.start()
         for each in (a, b):

@@ -70,7 +70,7 @@ def shuffled(value: Json, dice: random.Random) -> Json:
 
 
 def arguments_for(schema: JsonObject, *, is_full: bool) -> dict[str, Json] | None:
-    """Valid arguments for an input schema, with optional ones if `is_full`. None if there are none."""
+    """Return valid arguments for an input schema, or None. Include optional arguments if `is_full`."""
     definitions = schema.get("$defs", {})
     names = schema.get("properties", {}) if is_full else schema.get("required", ())
     made = {name: _sample(schema["properties"][name], definitions, _MAX_DEPTH) for name in names}

@@ -67,7 +67,7 @@ async def test_import_and_openapi_send_the_same_requests(name: str, tmp_path: Pa
 
 
 def _outcome(catalog: Catalog, tool: str, arguments: Mapping[str, Json]) -> object:
-    """The request of a call, or the reason why there is none."""
+    """The request of a call, or the reason why it cannot be sent."""
     try:
         return request_of(catalog, tool, arguments).key
     except ExecutionError as error:

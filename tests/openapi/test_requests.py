@@ -324,7 +324,7 @@ PLACES: Final[dict[str, Json]] = {
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_hostile_value_is_encoded_or_rejected(tmp_path: Path, services: Services, place: str) -> None:
-    """With a harmless control of similar length for each value."""
+    """As a control, a harmless value of similar length is sent too."""
     catalog = compiled(config_of(PLACES[place], tmp_path), services)
 
     def shape(value: str) -> tuple[object, ...]:

@@ -30,7 +30,7 @@ plugins: [plugins]
 tools:
   report: {python: "notes:report", cache: 1h}
 resources:
-  note: {uri: "note:///ops", text: "for ops alone", access: {scopes: [ops]}}
+  note: {uri: "note:///ops", text: "only for ops", access: {scopes: [ops]}}
   report: {uri: "report:///now", python: "notes:report", cache: 1h}
 prompts:
   report: {python: "notes:report", cache: 1h}
@@ -70,15 +70,15 @@ async def heard(peer: ModernPeer | LegacyPeer) -> list[str]:
 @ERAS
 async def test_cached_result_is_not_shared_with_narrower_token(folder: Path, era: str) -> None:
     async with serve_folder(folder) as served:
-        assert await heard(await of(served, era, "ops", "admin")) == ["for ops alone"] * 4
+        assert await heard(await of(served, era, "ops", "admin")) == ["only for ops"] * 4
         assert await heard(await of(served, era, "admin")) == ["nothing for you"] * 4
-        assert await heard(await of(served, era, "ops", "admin")) == ["for ops alone"] * 4
+        assert await heard(await of(served, era, "ops", "admin")) == ["only for ops"] * 4
 
 
 async def test_reload_with_new_scope_invalidates_cached_results(folder: Path) -> None:
     async with serve_folder(folder) as served:
-        assert await heard(await of(served, "modern", "ops")) == ["for ops alone"] * 4
-        await served.edit('text: "for ops alone", access: {scopes: [ops]}', 'text: "secret", access: {scopes: [root]}')
+        assert await heard(await of(served, "modern", "ops")) == ["only for ops"] * 4
+        await served.edit('text: "only for ops", access: {scopes: [ops]}', 'text: "secret", access: {scopes: [root]}')
         assert await heard(await of(served, "modern", "ops")) == ["nothing for you"] * 4
         await served.edit("scopes: [root]", "scopes: [root, ops]")
         assert await heard(await of(served, "modern", "root", "ops")) == ["secret"] * 4

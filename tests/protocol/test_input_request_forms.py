@@ -37,7 +37,7 @@ NEIGHBOURS: Final = sampling("Hello", {"maxTokens": 10, "includeContext": "thisS
 
 
 def missing(question: InputRequest, declared: Json, revision: str) -> Json:
-    """Return the missing capabilities; None if there are none."""
+    """Return the missing capabilities, or None."""
     try:
         check_capabilities({"key": question}, declared, revision)
     except MissingCapabilityError as error:

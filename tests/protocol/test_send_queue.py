@@ -17,7 +17,7 @@ import asyncio
 from gateway.plugin import Context, SyncContext, ToolError
 
 async def says(context: Context, waits: bool) -> str:
-    """Say this and that, and ask, and end at once."""
+    """Send messages and a question, and fail."""
     data = ["said"]
     said = context.progress(1, 9, "first")
     if waits: await said
@@ -34,7 +34,7 @@ async def says(context: Context, waits: bool) -> str:
     raise ToolError("over")
 
 def says_in_a_thread(context: SyncContext) -> str:
-    """Say this and that."""
+    """Send messages."""
     context.progress(1)
     context.log("info", ["said"])
     context.close_stream(5)
@@ -42,7 +42,7 @@ def says_in_a_thread(context: SyncContext) -> str:
     return "over"
 
 async def errs(context: Context) -> list[str]:
-    """Say what cannot be."""
+    """Send invalid messages, and return the errors."""
     errors = []
     for wrong in (
         lambda: context.log("loud", 1),

@@ -171,7 +171,7 @@ async def test_http_sse_messages_reach_the_replica_with_the_stream(replicas: lis
     assert (await b.send(call("echo", text="hi"), path=path)).status == 202
     assert (await event(stream))["result"]["content"][0]["text"] == "hi"
     assert (await b.send(call("echo"), path=f"{path}x")).status == 404
-    assert (await b.send(call("echo"), path="/messages?session_id=nobody.x")).status == 404
+    assert (await b.send(call("echo"), path="/messages?session_id=unknown.x")).status == 404
     stream.close()
 
 
@@ -192,7 +192,7 @@ async def test_calls_continue_while_the_store_is_unavailable(store: RedisServer,
     assert "store: redis has been unavailable since" in refused.text
     await store.start()
     await until(lambda: next(iter(b.sessions.open_sessions)).log_level == "error")
-    await until(lambda: len(c.sessions) == 0)  # deleted meanwhile
+    await until(lambda: len(c.sessions) == 0)  # deleted in the meantime
     assert (await c.send(legacy_request("ping"), new)).status == 404
 
 

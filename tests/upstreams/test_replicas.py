@@ -32,7 +32,7 @@ async def twice(context: Context, mark: str) -> dict[str, object]:
         file.write("begun ")
     answers = [await context.elicit(key, f"Your {key} name?", NAME) for key in ("first", "last")]
     if any(answer.action != "accept" for answer in answers):
-        raise ToolError("nobody answers")
+        raise ToolError("no answer")
     return {"long": 2**70, "names": [answer.content["name"] for answer in answers]}
 
 '''

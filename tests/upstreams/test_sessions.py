@@ -256,7 +256,7 @@ async def test_overrides_and_limits_apply_to_upstream_tools(tmp_path: Path) -> N
               override:
                 add: {{name: sum, title: Sum, annotations: {{destructive: false}}, rate_limit: 1/hour,
                        output: {{select: sum}}}}
-                echo: {{description: Say it., confirm: "Really {{{{ text }}}}?"}}
+                echo: {{description: Repeat., confirm: "Really {{{{ text }}}}?"}}
             resources: {{exclude: ["note://*"]}}
             uri_prefix: shelf+
             prompts: false
@@ -268,7 +268,7 @@ async def test_overrides_and_limits_apply_to_upstream_tools(tmp_path: Path) -> N
         assert (tools["my_sum"]["title"], tools["my_sum"]["description"]) == ("Sum", "Add two numbers.")
         assert tools["my_sum"]["annotations"] == {"readOnlyHint": True, "destructiveHint": False}
         assert "outputSchema" not in tools["my_sum"]
-        assert tools["my_echo"]["description"] == "Say it."
+        assert tools["my_echo"]["description"] == "Repeat."
         assert await client.text("my_sum", a=1, b=2) == "3"
         assert "1/hour" in await client.text("my_sum", a=1, b=2)
         templates = (await client.request("resources/templates/list"))["resourceTemplates"]

@@ -12,8 +12,8 @@ AT_MOST: Final = {
     "documents": (DOCUMENTS, [Kind.DOCUMENT], 2.0),
     "messages": (("gateway", "plugins"), [Kind.STRING], 2.0),
     "docstrings and comments": (("gateway", "plugins", "config"), [Kind.DOCSTRING], 2.2),
-    "benchmarks": (("benchmarks",), list(Kind), 2.5),
-    "tests": (("tests",), list(Kind), 4.5),
+    "benchmarks": (("benchmarks",), list(Kind), 2.0),
+    "tests": (("tests",), list(Kind), 2.0),
 }
 
 

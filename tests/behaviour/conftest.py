@@ -1,4 +1,4 @@
-"""Daemons that serve `testdata/house.yaml`, and a client for each cell.
+"""Daemons that serve `testdata/definitions.yaml`, and a client for each cell.
 
 All tests share one daemon over HTTP and one per revision over stdio. Tests that change the state of a daemon, such as a
 log level that cannot be unset, start a separate one with `new_client`.
@@ -24,7 +24,7 @@ from tests.conformance.suite import Suite, find_suite
 from tests.conformance.wire_schemas import WireSchemas
 from tests.e2e.daemon import Daemon
 
-CONFIG: Final = Path(__file__).parent / "testdata" / "house.yaml"
+CONFIG: Final = Path(__file__).parent / "testdata" / "definitions.yaml"
 
 NewClient = Callable[..., Awaitable[Client]]
 """Creates a client without a shared session: `await new_client(cell, capabilities={…}, initializes=True, daemon=…)`."""

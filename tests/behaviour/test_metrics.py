@@ -74,7 +74,7 @@ Series = tuple[str, frozenset[tuple[str, str]]]
 
 
 @dataclass
-class House:
+class Served:
     daemon: Daemon
     config: Path
     url: str
@@ -124,7 +124,7 @@ class House:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]:
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     config = tmp_path_factory.mktemp("metrics") / "config.yaml"
     config.write_text(FILE)
     (config.parent / "plugins").mkdir()
@@ -133,70 +133,70 @@ async def house(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=4 * SECONDS)) as http,
         serving(config) as daemon,
     ):
-        yield House(daemon=daemon, config=config, url=await daemon.url(), http=http)
+        yield Served(daemon=daemon, config=config, url=await daemon.url(), http=http)
 
 
-Cause = Callable[[House], AbstractAsyncContextManager[None]]
+Cause = Callable[[Served], AbstractAsyncContextManager[None]]
 
 
 def calling(tool: str, times: int = 1) -> Cause:
     """Make calls, and wait until they have ended."""
 
     @asynccontextmanager
-    async def cause(house: House) -> AsyncIterator[None]:
+    async def cause(served: Served) -> AsyncIterator[None]:
         for _ in range(times):
-            await post_call(house.http, house.url, tool)
+            await post_call(served.http, served.url, tool)
         yield
 
     return cause
 
 
 def running(tool: str, times: int = 1) -> Cause:
-    return lambda house: house.running(tool, times)
+    return lambda served: served.running(tool, times)
 
 
 @asynccontextmanager
-async def a_session(house: House) -> AsyncIterator[None]:
+async def a_session(served: Served) -> AsyncIterator[None]:
     """Open a session of 2025-06-18 with a stream."""
     accept = {"Accept": "application/json, text/event-stream"}
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with house.http.post(house.url, json=message, headers=accept) as response:
+    async with served.http.post(served.url, json=message, headers=accept) as response:
         session = {**accept, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
         await response.read()
     initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    async with house.http.post(house.url, json=initialized, headers=session) as response:
+    async with served.http.post(served.url, json=initialized, headers=session) as response:
         assert response.status == 202
-    async with house.http.get(house.url, headers={**session, "Accept": "text/event-stream"}) as stream:
+    async with served.http.get(served.url, headers={**session, "Accept": "text/event-stream"}) as stream:
         assert stream.status == 200
         yield
-    async with house.http.delete(house.url, headers=session) as response:
+    async with served.http.delete(served.url, headers=session) as response:
         assert response.status < 300
 
 
 @asynccontextmanager
-async def a_received_announcement(house: House) -> AsyncIterator[None]:
-    async with a_session(house):
-        await post_call(house.http, house.url, "announces")
+async def a_received_announcement(served: Served) -> AsyncIterator[None]:
+    async with a_session(served):
+        await post_call(served.http, served.url, "announces")
         yield
 
 
 @asynccontextmanager
-async def progress(house: House) -> AsyncIterator[None]:
+async def progress(served: Served) -> AsyncIterator[None]:
     message = request("tools/call", {"name": "reports", "arguments": {}, "_meta": {"progressToken": 1}})
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "reports"}
-    async with house.http.post(house.url, json=message, headers=headers) as response:
+    async with served.http.post(served.url, json=message, headers=headers) as response:
         assert "notifications/progress" in await response.text()
     yield
 
 
 @asynccontextmanager
-async def a_task(house: House) -> AsyncIterator[None]:
+async def a_task(served: Served) -> AsyncIterator[None]:
     capabilities: JsonObject = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     fields = {"io.modelcontextprotocol/clientCapabilities": capabilities}
     message = request("tools/call", {"name": "job", "arguments": {}, "_meta": fields})
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "job"}
-    async with house.http.post(house.url, json=message, headers=headers) as response:
+    async with served.http.post(served.url, json=message, headers=headers) as response:
         assert (await response.json())["result"]["resultType"] == "task"
     yield
 
@@ -205,14 +205,14 @@ def saving(text: str, *, status: int) -> Cause:
     """Save a changed file, and the original one afterwards."""
 
     @asynccontextmanager
-    async def cause(house: House) -> AsyncIterator[None]:
-        house.config.write_text(FILE + text)
-        assert await house.reload() == status
+    async def cause(served: Served) -> AsyncIterator[None]:
+        served.config.write_text(FILE + text)
+        assert await served.reload() == status
         try:
             yield
         finally:
-            house.config.write_text(FILE)
-            assert await house.reload() == 200
+            served.config.write_text(FILE)
+            assert await served.reload() == 200
 
     return cause
 
@@ -312,98 +312,98 @@ async def test_every_metric_is_tested() -> None:
 
 
 @pytest.mark.parametrize("name", MOVES)
-async def test_metric_changes_with_its_subject(house: House, name: str) -> None:
+async def test_metric_changes_with_its_subject(served: Served, name: str) -> None:
     move = MOVES[name]
     sample = f"{name}_count" if name.endswith("duration_seconds") else name
-    before = await house.value(sample, move.labels)
-    async with move.cause(house):
-        await house.comes_to(sample, move.labels, lambda value: value == before + move.by)
+    before = await served.value(sample, move.labels)
+    async with move.cause(served):
+        await served.comes_to(sample, move.labels, lambda value: value == before + move.by)
     if move.comes_back:
-        await house.comes_to(sample, move.labels, lambda value: value == before)
+        await served.comes_to(sample, move.labels, lambda value: value == before)
 
 
 @pytest.mark.parametrize("name", STEADY)
-async def test_unchanged_metric_has_a_possible_value(house: House, name: str) -> None:
-    await post_call(house.http, house.url, "hello")  # is recorded in the audit log
-    await house.comes_to(name, {}, STEADY[name])
+async def test_unchanged_metric_has_a_possible_value(served: Served, name: str) -> None:
+    await post_call(served.http, served.url, "hello")  # is recorded in the audit log
+    await served.comes_to(name, {}, STEADY[name])
 
 
-async def test_announcements_to_sessions_are_counted(house: House) -> None:
+async def test_announcements_to_sessions_are_counted(served: Served) -> None:
     method = {"method": "notifications/tools/list_changed"}
-    before = await house.value("mcp_gateway_notifications_sent_total", method)
-    async with a_received_announcement(house):
-        await house.comes_to("mcp_gateway_notifications_sent_total", method, lambda value: value == before + 1)
+    before = await served.value("mcp_gateway_notifications_sent_total", method)
+    async with a_received_announcement(served):
+        await served.comes_to("mcp_gateway_notifications_sent_total", method, lambda value: value == before + 1)
 
 
-async def test_successful_reload_is_counted_with_its_time(house: House) -> None:
+async def test_successful_reload_is_counted_with_its_time(served: Served) -> None:
     success, stamp = {"result": "success"}, "mcp_gateway_config_last_reload_success_timestamp_seconds"
-    before = [await house.value("mcp_gateway_config_reloads_total", success), await house.value(stamp, {})]
-    config = (await house.labels("mcp_gateway_config_info"))["hash"]
-    async with ONE_MORE_TOOL(house):
-        assert await house.value("mcp_gateway_config_reloads_total", success) == before[0] + 1
-        assert await house.value(stamp, {}) > before[1]
-        assert (await house.labels("mcp_gateway_config_info"))["hash"] != config
-    assert (await house.labels("mcp_gateway_config_info"))["hash"] == config
+    before = [await served.value("mcp_gateway_config_reloads_total", success), await served.value(stamp, {})]
+    config = (await served.labels("mcp_gateway_config_info"))["hash"]
+    async with ONE_MORE_TOOL(served):
+        assert await served.value("mcp_gateway_config_reloads_total", success) == before[0] + 1
+        assert await served.value(stamp, {}) > before[1]
+        assert (await served.labels("mcp_gateway_config_info"))["hash"] != config
+    assert (await served.labels("mcp_gateway_config_info"))["hash"] == config
 
 
-async def test_sessions_are_counted_on_each_transport(house: House) -> None:
+async def test_sessions_are_counted_on_each_transport(served: Served) -> None:
     params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     over_sse = {"transport": "http+sse", "revision": "2024-11-05"}
-    async with house.http.get(urljoin(house.url, "/sse"), headers={"Accept": "text/event-stream"}) as stream:
+    async with served.http.get(urljoin(served.url, "/sse"), headers={"Accept": "text/event-stream"}) as stream:
         await stream.content.readline()
         endpoint = (await stream.content.readline()).decode().removeprefix("data: ").strip()
-        assert await house.value("mcp_gateway_sessions", over_sse) == 0
-        async with house.http.post(urljoin(house.url, endpoint), json=message) as response:
+        assert await served.value("mcp_gateway_sessions", over_sse) == 0
+        async with served.http.post(urljoin(served.url, endpoint), json=message) as response:
             assert response.status == 202
-        await house.comes_to("mcp_gateway_sessions", over_sse, lambda value: value == 1)
-    await house.comes_to("mcp_gateway_sessions", over_sse, lambda value: value == 0)
-    async with serving(house.config, "--stdio", "--http", "127.0.0.1:0") as daemon:
-        other = House(daemon=daemon, config=house.config, url=await daemon.url(), http=house.http)
+        await served.comes_to("mcp_gateway_sessions", over_sse, lambda value: value == 1)
+    await served.comes_to("mcp_gateway_sessions", over_sse, lambda value: value == 0)
+    async with serving(served.config, "--stdio", "--http", "127.0.0.1:0") as daemon:
+        other = Served(daemon=daemon, config=served.config, url=await daemon.url(), http=served.http)
         assert await other.value("mcp_gateway_sessions", {}) == 0
         await daemon.ask(message)
         assert await other.value("mcp_gateway_sessions", {"transport": "stdio", "revision": "2024-11-05"}) == 1
 
 
-async def test_removed_tool_removes_its_series(house: House) -> None:
-    await post_call(house.http, house.url, "hello")
-    async with ONE_MORE_TOOL(house):
-        await post_call(house.http, house.url, "more")
-        assert await house.value("mcp_gateway_calls_total", {"name": "more"}) == 1
-    found = await house.scrape()
+async def test_removed_tool_removes_its_series(served: Served) -> None:
+    await post_call(served.http, served.url, "hello")
+    async with ONE_MORE_TOOL(served):
+        await post_call(served.http, served.url, "more")
+        assert await served.value("mcp_gateway_calls_total", {"name": "more"}) == 1
+    found = await served.scrape()
     assert [series for series in found if ("name", "more") in series[1]] == []
-    assert await house.value("mcp_gateway_calls_total", {"name": "hello"}) > 0
+    assert await served.value("mcp_gateway_calls_total", {"name": "hello"}) > 0
 
 
-async def test_names_invented_by_callers_are_not_labels(house: House) -> None:
-    await house.scrape()
+async def test_names_invented_by_callers_are_not_labels(served: Served) -> None:
+    await served.scrape()
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call"}
     for number in range(5):
         name = f"made-up-{number}"
         message = request("tools/call", {"name": name, "arguments": {}})
-        async with house.http.post(house.url, json=message, headers={**headers, "Mcp-Name": name}) as response:
+        async with served.http.post(served.url, json=message, headers={**headers, "Mcp-Name": name}) as response:
             await response.read()
     labels = {"name": "<unknown>", "outcome": "protocol_error"}
-    assert await house.value("mcp_gateway_calls_total", labels) == 5
-    assert not [series for series in await house.scrape() if "made-up" in str(series)]
+    assert await served.value("mcp_gateway_calls_total", labels) == 5
+    assert not [series for series in await served.scrape() if "made-up" in str(series)]
 
 
-async def test_openmetrics_is_negotiated(house: House) -> None:
+async def test_openmetrics_is_negotiated(served: Served) -> None:
     accept = {"Accept": "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.1"}
-    async with house.http.get(urljoin(house.url, "/metrics"), headers=accept) as response:
+    async with served.http.get(urljoin(served.url, "/metrics"), headers=accept) as response:
         assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
         text = await response.text()
     assert text.endswith("# EOF\n")
     assert "mcp_gateway_calls" in {family.name for family in openmetrics.text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
 
 
-async def test_metrics_require_an_operator(house: House) -> None:
-    url = urljoin(house.url, "/metrics")
-    async with house.http.get(url, headers={"X-Forwarded-For": "203.0.113.9"}) as response:
+async def test_metrics_require_an_operator(served: Served) -> None:
+    url = urljoin(served.url, "/metrics")
+    async with served.http.get(url, headers={"X-Forwarded-For": "203.0.113.9"}) as response:
         assert response.status == 404
-    async with house.http.get(url, headers={"Host": "evil.example"}) as response:
+    async with served.http.get(url, headers={"Host": "evil.example"}) as response:
         assert response.status == 421
-    async with house.http.post(url) as response:
+    async with served.http.post(url) as response:
         assert response.status == 405
 
 

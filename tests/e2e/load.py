@@ -21,7 +21,7 @@ INITIALIZE = {
 
 
 @dataclass(kw_only=True)
-class Account:
+class CallCounts:
     answered: int = 0
     retried: int = 0
     """Calls that were repeated after a failed connection, once each."""
@@ -36,7 +36,7 @@ class Load:
 
     url: str
     http: aiohttp.ClientSession
-    account: Account = field(default_factory=Account)
+    counts: CallCounts = field(default_factory=CallCounts)
     _cursors: dict[int, str | None] = field(default_factory=dict)
     _sessions: dict[int, str] = field(default_factory=dict)
     _opening: dict[int, asyncio.Lock] = field(default_factory=dict)
@@ -49,16 +49,16 @@ class Load:
             for number in range(int(rate * seconds)):
                 await asyncio.sleep(start + number / rate - loop.time())
                 client = number % clients
-                group.create_task(self._accounted(client, number, is_legacy=client < legacy))
+                group.create_task(self._count(client, number, is_legacy=client < legacy))
 
-    async def _accounted(self, client: int, number: int, *, is_legacy: bool) -> None:
+    async def _count(self, client: int, number: int, *, is_legacy: bool) -> None:
         try:
             async with asyncio.timeout(60):
                 await (self._legacy(client, number) if is_legacy else self._modern(client, number))
         except (aiohttp.ClientError, AssertionError, TimeoutError) as error:
-            self.account.failures.append(f"call {number}, {'legacy' if is_legacy else 'modern'}: {error!r}")
+            self.counts.failures.append(f"call {number}, {'legacy' if is_legacy else 'modern'}: {error!r}")
         else:
-            self.account.answered += 1
+            self.counts.answered += 1
 
     async def _modern(self, client: int, number: int) -> None:
         if number % 3:
@@ -96,7 +96,7 @@ class Load:
             if client not in self._sessions:
                 status, headers, answer = await self._post(INITIALIZE, {})
                 assert status == 200, answer
-                self.account.initialized[client] += 1
+                self.counts.initialized[client] += 1
                 self._sessions[client] = headers["Mcp-Session-Id"]
                 done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
                 await self._post(done, {"Mcp-Session-Id": self._sessions[client]})
@@ -106,7 +106,7 @@ class Load:
         try:
             return await self._post_once(body, fields)
         except aiohttp.ClientConnectionError:
-            self.account.retried += 1
+            self.counts.retried += 1
             return await self._post_once(body, fields)
 
     async def _post_once(self, body: Json, fields: dict[str, str]) -> tuple[int, dict[str, str], Json]:

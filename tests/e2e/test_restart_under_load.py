@@ -49,16 +49,16 @@ async def test_no_call_fails_and_sessions_continue(tmp_path: Path) -> None:
                 await calling
                 second.signal(signal.SIGTERM)
                 assert await second.exit_code() == 0
-    account = load.account
-    assert account.failures == [], account
-    assert account.answered == rate * seconds
-    assert account.initialized == dict.fromkeys(range(LEGACY), 1), account
+    counts = load.counts
+    assert counts.failures == [], counts
+    assert counts.answered == rate * seconds
+    assert counts.initialized == dict.fromkeys(range(LEGACY), 1), counts
 
 
 async def in_the_middle(load: Load, *, calls: int) -> None:
     """Wait until half of the calls have responses, and every legacy client has a session."""
     async with asyncio.timeout(60):
-        while load.account.answered < calls / 2 or len(load.account.initialized) < LEGACY:
+        while load.counts.answered < calls / 2 or len(load.counts.initialized) < LEGACY:
             await asyncio.sleep(0.01)
 
 

@@ -131,9 +131,9 @@ async def test_killed_worker_is_replaced_and_calls_need_one_reconnect(config: Pa
         os.kill(victim, signal.SIGKILL)
         after = await until(other, url, lambda now: len(pids(now)) == 2 and victim not in pids(now))
         await running
-        assert load.account.failures == []
-        assert load.account.answered == 160
-        assert set(load.account.initialized.values()) == {1}
+        assert load.counts.failures == []
+        assert load.counts.answered == 160
+        assert set(load.counts.initialized.values()) == {1}
         assert max(before) in pids(after)
 
 
@@ -156,8 +156,8 @@ async def test_workers_are_replaced_under_load_without_errors(
             calls += 1
         assert calls > 0
         await running
-        assert (load.account.failures, load.account.answered) == ([], 160)
-        assert set(load.account.initialized.values()) == {1}, "states of one process are valid in its successors"
+        assert (load.counts.failures, load.counts.answered) == ([], 160)
+        assert set(load.counts.initialized.values()) == {1}, "states of one process are valid in its successors"
         after = await until(other, url, lambda now: len(pids(now)) == 2)
         assert not before & pids(after)
         assert are_gone(before)

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 
 from tests.e2e.daemon import MODERN, Daemon, call, serving
-from tests.e2e.test_unread_answers import small_buffer
+from tests.e2e.test_unread_responses import small_buffer
 
 pytestmark = pytest.mark.build
 

@@ -25,10 +25,10 @@ from gateway.upstreams.pool import CircuitBreaker, SessionPool
 from gateway.upstreams.server_spec import ServerSpec
 from gateway.wire.revisions import Era
 from tests import local_server
-from tests.upstreams.test_answers import RAW
 from tests.upstreams.test_controls import ada, state
 from tests.upstreams.test_failures import ODD, config, gateway, said, until, until_listed
 from tests.upstreams.test_links import IgnoringListener, http_endpoint
+from tests.upstreams.test_malformed_messages import RAW
 
 SECONDS: Final = 30.0
 MODERN: Final = (

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 HERE: Final = Path(__file__).parent
-PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
+REPORTS: Final[Mapping[str, tuple[str, ...]]] = {
     "one bad server takes down the rest": (
         "test_failures.test_bad_servers_do_not_affect_others",
         "test_failures.test_four_bad_servers_do_not_affect_sixteen_others",
@@ -73,9 +73,9 @@ PROMISES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("promise", PROMISES)
+@pytest.mark.parametrize("promise", REPORTS)
 def test_each_report_has_tests(promise: str) -> None:
-    for each in PROMISES[promise]:
+    for each in REPORTS[promise]:
         module, _, name = each.partition(".")
         tree = ast.parse((HERE / f"{module}.py").read_text(encoding="utf-8"))
         assert name in {node.name for node in tree.body if isinstance(node, ast.AsyncFunctionDef)}, each

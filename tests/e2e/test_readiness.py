@@ -38,7 +38,7 @@ async def test_problems_of_the_file_are_only_shown_to_operators(
     config = tmp_path / "config.yaml"
     config.write_text(FILES[file])
     async with serving(config, "--no-watch") as daemon, aiohttp.ClientSession() as client:
-        listening = "listening for operators" if "operators" in file else "listening"
+        listening = "listening for operators" if "admin" in file else "listening"
         own = (await daemon.event(listening))["url"].replace("/-/status", "").replace("/mcp", "")
         await daemon.url()  # the admin listener starts first
         async with client.get(f"{own}/-/ready", headers=headers) as response:

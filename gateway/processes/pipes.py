@@ -19,19 +19,17 @@ class OutputPipe:
         self._descriptor = descriptor
         self._sink = sink
         self._at_end = at_end
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: Final = asyncio.get_running_loop()
 
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+    def start(self) -> None:
         # The child's end stays blocking, as programs expect.
         os.set_blocking(self._descriptor, False)
-        loop.add_reader(self._descriptor, self._read)
-        self._loop = loop
+        self._loop.add_reader(self._descriptor, self._read)
 
     def stop(self) -> None:
         """Stop reading but keep the pipe open, so that the child gets no SIGPIPE while the daemon ends the child."""
-        if self._loop is not None:
+        if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
-            self._loop = None
 
     def close(self) -> None:
         if self._descriptor >= 0:
@@ -63,13 +61,12 @@ class InputBuffer:
         self._limit: Final = limit
         self._waiting = bytearray()
         self._pipe: IO[bytes] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._is_watching = False
+        self._loop: Final = asyncio.get_running_loop()
         self._is_ended = False
 
     def attach(self, pipe: IO[bytes]) -> None:
         os.set_blocking(pipe.fileno(), False)
-        self._pipe, self._loop = pipe, asyncio.get_running_loop()
+        self._pipe = pipe
         self._flush()
 
     def write(self, data: bytes) -> bool:
@@ -77,7 +74,7 @@ class InputBuffer:
         if len(self._waiting) + len(data) > self._limit:
             return False
         # A non-empty buffer already has a pending flush.
-        if not self._waiting and self._loop is not None:
+        if not self._waiting and self._pipe is not None:
             self._loop.call_soon(self._flush)
         self._waiting += data
         return True
@@ -91,9 +88,9 @@ class InputBuffer:
     def abandon(self) -> None:
         """Discard the buffer and close the pipe."""
         self._waiting.clear()
-        # Stop watching first: the descriptor number can be reused after the close.
-        self._unwatch()
         if self._pipe is not None:
+            # Remove the writer first: the descriptor number can be reused after the close.
+            self._loop.remove_writer(self._pipe.fileno())
             self._pipe.close()
             self._pipe = None
 
@@ -111,21 +108,11 @@ class InputBuffer:
             self._waiting.clear()
             self._is_ended = True
         if self._waiting:
-            self._watch()
-            return
-        self._unwatch()
-        if self._is_ended:
-            self.abandon()
-
-    def _watch(self) -> None:
-        if not self._is_watching and self._loop is not None and self._pipe is not None:
             self._loop.add_writer(self._pipe.fileno(), self._flush)
-            self._is_watching = True
-
-    def _unwatch(self) -> None:
-        if self._is_watching and self._loop is not None and self._pipe is not None:
+        elif self._is_ended:
+            self.abandon()
+        else:
             self._loop.remove_writer(self._pipe.fileno())
-        self._is_watching = False
 
 
 class BoundedBuffer:

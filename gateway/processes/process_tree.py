@@ -93,7 +93,7 @@ class ProcessTree:
     def start(self) -> None:
         self._watch()
         for output in self._outputs:
-            output.start(self._loop)
+            output.start()
         if self._process.stdin is not None:
             self._input.attach(self._process.stdin)
 

@@ -95,14 +95,6 @@ class Redactor:
         short = sorted((each for each in self._secrets if len(each) < MIN_SECRET_LENGTH), key=len, reverse=True)
         self._short: Final = re.compile("|".join(map(_as_word, short))) if short else None
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Redactor):
-            return False
-        return self._obtained is other._obtained and self._secrets == other._secrets
-
-    def __hash__(self) -> int:
-        return hash(self._secrets)
-
     def __or__(self, other: "Redactor") -> "Redactor":
         """Return a redactor for the secrets of both redactors."""
         return Redactor(self._secrets | other._secrets, obtained=self._obtained or other._obtained)

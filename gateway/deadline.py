@@ -22,7 +22,7 @@ class DeadlineExceededError(ExecutionError):
 
 
 class Deadline(msgspec.Struct, eq=False):
-    """The deadline of a call on the event loop's clock, in seconds."""
+    """The deadline of a call, as a time of the event loop in seconds."""
 
     at: float
     """The time when the call times out. `resume` adds the length of the pause."""

@@ -225,11 +225,11 @@ class _Facts(Protocol):
 
     @property
     def caller(self) -> Caller | None:
-        """The verified identity of the caller; None where `principal` is None."""
+        """The verified identity of the caller, or None if `principal` is None."""
 
     @property
     def client(self) -> JsonObject:
-        """The client's `Implementation` object: `{"name": …, "version": …}` and more.
+        """The client's `Implementation` object, such as `{"name": …, "version": …}`.
 
         The object is not verified. It is empty if the client did not send one.
         """
@@ -256,7 +256,7 @@ class _Facts(Protocol):
 
     @property
     def task(self) -> Task | None:
-        """The task of the call. None for other calls, and until the call becomes a task.
+        """The task of the call, or None if the call has not become a task.
 
         In a task, messages of `progress` become the status of the task, and `log` does nothing.
         """
@@ -277,7 +277,7 @@ class _Facts(Protocol):
         """
 
     def resource_updated(self, uri: str) -> None:
-        """Notify the subscribers of a URI. The URI does not have to exist or have subscribers."""
+        """Notify the clients that have subscribed to a URI. The resource does not have to exist."""
 
     def enable(self, kind: ListKind, name: str) -> None:
         """Enable a disabled definition for all callers, and announce the changed list.
@@ -518,7 +518,7 @@ class SyncContext(_Facts, Protocol):
         model_preferences: JsonObject | None = None,
         tools: Sequence[JsonObject] | None = None,
     ) -> Sample:
-        """Ask the client's model; see `Context.sample`."""
+        """Send a prompt to the client's model; see `Context.sample`."""
 
     def list_roots(self, key: str) -> Sequence[JsonObject]:
         """Ask for the directories that the client works in; see `Context.list_roots`."""

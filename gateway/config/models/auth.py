@@ -118,7 +118,7 @@ class BrowserClient(Model):
 
 
 class OAuth(Model):
-    """Access tokens from an authorization server."""
+    """An authorization server whose access tokens are accepted."""
 
     issuer: Annotated[list[IssuerUrl], SOME_DISTINCT, ONE_OR_MANY]
     """Issuer URL of the authorization server, exactly as in the tokens. Use a list for several servers."""

@@ -336,7 +336,7 @@ class Http(Model):
 
     @property
     def changes_data(self) -> bool:
-        """Whether the method changes data. POST is left out, because many searches use it."""
+        """Whether the method usually changes data. POST does not count, because many APIs use POST for searches."""
         return self.method in {"PUT", "PATCH", "DELETE"}
 
     @property

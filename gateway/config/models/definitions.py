@@ -178,7 +178,7 @@ class Tool(Definition):
 
     @property
     def hints(self) -> ToolAnnotations | None:
-        """Return `annotations` with defaults of the backend."""
+        """The `annotations`, with the backend's defaults for missing hints."""
         is_read_only = trait_of(self, "is_read_only")
         if is_read_only is None or (self.annotations is not None and self.annotations.read_only is not None):
             return self.annotations

@@ -200,7 +200,7 @@ class SamplingLimits(Model):
 
 
 class Quota(Model):
-    """Maximum number in use at the same time, per caller and in total."""
+    """Maximum number of concurrent calls, sessions, streams or connections, per caller and in total."""
 
     per_caller: PositiveCount | None = None
     """For one caller."""
@@ -218,7 +218,7 @@ class QueueLengths(Model):
 
 
 class SizeShares(Model):
-    """Maximum number of bytes in use at the same time, per caller and in total."""
+    """Maximum number of bytes that wait to be read by clients, per caller and in total."""
 
     per_caller: PositiveSize = 64 * 2**20
     """For one caller. The default is sixteen times the default of `listen.max_body`."""

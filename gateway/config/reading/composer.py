@@ -1,4 +1,4 @@
-"""Builds nodes with positions from YAML text, using PyYAML's events. Only values that JSON has are allowed.
+"""Builds nodes with positions from YAML text, using PyYAML's events. Only JSON values are allowed.
 
 `yaml.safe_load` keeps the last of two equal keys, reads `no` and `12:30:45` as YAML 1.1 does, and drops positions.
 `yaml.compose` with CSafeLoader recurses in C, so 100,000 `[` crash the process. `yaml.compose` also stops at the

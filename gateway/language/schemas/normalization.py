@@ -59,7 +59,7 @@ def without_nulls(instance: Json, validator: Validator) -> Json:
 
 
 def with_integers(value: Json) -> Json:
-    """Return a copy with integers instead of whole floats (JSON Schema Validation §6.1.1), which some clients send."""
+    """Return a copy with integers instead of floats such as 1.0 (JSON Schema Validation §6.1.1)."""
     match value:
         case float() if value.is_integer() and abs(value) <= EXACT_INTEGERS:
             return int(value)

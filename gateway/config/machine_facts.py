@@ -83,8 +83,6 @@ def is_unreadable(path: Path) -> bool:
     """Whether permissions prevent access to a path."""
     try:
         path.stat()
-    except PermissionError:
-        return True
-    except (OSError, ValueError):
-        return False
+    except (OSError, ValueError) as error:
+        return isinstance(error, PermissionError)
     return False

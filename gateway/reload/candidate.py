@@ -45,7 +45,7 @@ def definition_places(loaded: LoadedConfig) -> DefinitionPlaces:
         (section, name): (section, name) for section in LISTS for name in getattr(loaded.document, section)
     }
     places |= {("skills", str(index)): ("skills", index) for index in range(len(loaded.document.skills))}
-    located = {place: loaded.sources.location(path) for place, path in places.items()}
+    located = {place: loaded.sources.locate(path)[0] for place, path in places.items()}
     return DefinitionPlaces(
         lines={place: (where.file, where.line) for place, where in located.items() if where is not None},
         origins={

@@ -80,9 +80,6 @@ class WrittenSources:
         place = self._place(path)
         return (None, "") if place is None else self.pointed(place)
 
-    def location(self, path: DocumentPath) -> Location | None:
-        return self.locate(path)[0]
-
     def _place(self, path: DocumentPath) -> Place | None:
         path = self._in_files(path)
         if path and isinstance(offset := path[-1], TextOffset):

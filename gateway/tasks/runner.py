@@ -194,10 +194,9 @@ class TaskRunner:
 
     async def adopt(self, task: Task) -> None:
         """Restart a task of another process, or mark the task as failed if no restarts are left."""
-        if not task.runner:  # `left_behind` has counted the restart
-            changed = await self._change(task.id, lambda found: replace(found, runner=self.id))
-        else:
-            changed = await self._change(task.id, lambda found: replace(left_behind(found), runner=self.id))
+        # Without a runner, `left_behind` has already counted the restart.
+        left = left_behind if task.runner else lambda found: found
+        changed = await self._change(task.id, lambda found: replace(left(found), runner=self.id))
         if changed is not None and changed.status is TaskStatus.WORKING:
             self._start(changed)
 

@@ -18,7 +18,7 @@ from typing import Literal
 from gateway.plugin import Context, Image, Text
 
 
-def text(topic: str, tone: Literal["dry", "warm"] = "dry") -> str:
+def text(topic: str, tone: Literal["dry", "warm"] = "dry", to: str | None = None) -> str:
     """Say something."""
     return f"{topic}, {tone}"
 
@@ -98,7 +98,11 @@ async def test_prompt_function_can_return_text(compiled: Compile) -> None:
         prompts: {text: {python: "talking:text"}}
     """).prompts["text"]
     assert prompt.definition["description"] == "Say something."
-    assert {name: each.required for name, each in prompt.arguments.items()} == {"topic": True, "tone": False}
+    assert {name: each.required for name, each in prompt.arguments.items()} == {
+        "topic": True,
+        "tone": False,
+        "to": False,
+    }
     assert await rendered(prompt, make_invocation({"topic": "x"})) == [say("user", "x, dry")]
     assert (await prompt.completers["tone"]("", {}, make_invocation())).values == ("dry", "warm")
 

@@ -104,8 +104,6 @@ class PackageFinder(importlib.abc.MetaPathFinder):
 
 
 class _SourceLoader(importlib.abc.ExecutionLoader):
-    """Loads a module from code in memory."""
-
     def __init__(self, path: Path, code: bytes) -> None:
         self._path, self._code = path, code
 

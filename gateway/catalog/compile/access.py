@@ -87,7 +87,6 @@ def _fits(match: Match, kind: ListKind, config: Definition | SkillDirectories) -
 
 
 def _access(config: Definition | SkillDirectories, rules: Sequence[Rule]) -> RequiredScopes:
-    """Combine the scopes of `access` and the matching rules. All of these must set `visible` to show the definition."""
     own = [] if config.access is None else [config.access]
     sources = list(chain[Rule | models.Access](rules, own))
     return RequiredScopes(

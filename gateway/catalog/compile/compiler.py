@@ -190,7 +190,6 @@ def _call_limits(limits: Limits, *, problems: Problems) -> CallLimits:
 def _compile_connections(
     loaded: LoadedConfig, *, services: Services, problems: Problems
 ) -> Mapping[str, Authorization]:
-    """Return the authorization of each connection that has one. Unused connections are checked too."""
     auth = loaded.document.auth
     issuers = None if loaded.is_hidden("auth") else [] if auth is None else auth.issuers
     found = {

@@ -168,7 +168,6 @@ _CALL: Final[JsonObject] = {
 
 
 def _compile_search(config: WrittenView, *, context: CompileContext, problems: Problems) -> AddSearch:
-    """Compile the two search tools, and return a function that adds them to a catalog."""
     search = _compiled(SEARCH_TOOLS, _SEARCH, context, problems)
     found = Output(format="json", schema=dict(_FOUND), max_size=_MAX_RESULT)
     shape = compile_output(

@@ -196,6 +196,8 @@ def test_lock_round_trip(before: DefinitionDigests) -> None:
         ('{"version": 2}', "its version is 2"),
         ('{"version": 1, "tools": []}', "expected an object as tools"),
         ('{"version": 1, "tools": {"a": "b"}}', "expected an object as tools.a"),
+        ('{"version": 1, "offered": {"up": []}}', "is not a lock: `offered`: Expected `object`"),
+        ('{"version": 1, "offered": {"up": {"roots": []}}}', "`offered` has the unknown lists roots"),
     ],
 )
 def test_invalid_lock_is_a_warning_or_an_error_if_enforced(

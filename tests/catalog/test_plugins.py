@@ -1,5 +1,8 @@
 """Plugins: packages by content, references, imports and hooks."""
 
+import hashlib
+import json
+import json.decoder
 import os
 import subprocess
 import sys
@@ -283,6 +286,12 @@ def test_importable_modules_are_searched_last(plugins: Plugins, folder: Path, wr
     opened(plugins, folder)
     assert found(plugins, "json:dumps")() == "ours"
     assert found(plugins, "os.path:basename") is os.path.basename
+
+
+def test_code_of_an_importable_module_is_the_digest_of_its_file(plugins: Plugins) -> None:
+    digests = [hashlib.sha256(Path(str(module.__file__)).read_bytes()).hexdigest() for module in (json, json.decoder)]
+    assert [plugins.code_of(f"{name}:f") for name in ("json", "json.decoder")] == digests
+    assert [plugins.code_of(f"{name}:f") for name in ("sys", "absent", "json.absent")] == ["", "", ""]
 
 
 def test_entry_points_precede_importable_modules(plugins: Plugins, folder: Path, tmp_path: Path) -> None:

@@ -216,6 +216,15 @@ async def test_links_must_stay_within_the_skill(compiled: Compile, tmp_path: Pat
     ]
 
 
+async def test_unservable_files_of_a_skill_are_reported(compiled: Compile, tmp_path: Path) -> None:
+    skill(tmp_path, "a", **{"x\\y.md": "x"})
+    (skill(tmp_path, "b") / "SKILL.md").write_bytes(b"---\n\xff")
+    assert [line.partition(",")[0].partition(" (")[0] for line in lines(problems(compiled))] == [
+        "warning: SKILL.md:1:1: `x\\y.md` is not served: its name contains a backslash",
+        "error: SKILL.md:2:1: is not UTF-8",
+    ]
+
+
 @pytest.mark.parametrize(
     ("glob", "expected"),
     [
@@ -226,6 +235,7 @@ async def test_links_must_stay_within_the_skill(compiled: Compile, tmp_path: Pat
         ("skills/*/../x", "error: config.yaml:1:10: `..` leads outside the directory that the glob starts with"),
         ("skills/**", ""),
         ("skills/a/SKILL.md", "error: config.yaml:1:10: directory `{folder}/skills/a/SKILL.md` does not exist"),
+        (r'"skills/\0"', "error: config.yaml:1:10: a path cannot contain NUL"),
     ],
 )
 async def test_glob_without_skills_is_reported(compiled: Compile, tmp_path: Path, glob: str, expected: str) -> None:

@@ -175,6 +175,17 @@ async def test_changed_tool_sends_requests_under_new_keys(served: LocalGateway, 
     assert text_of(await until(peer, task, "completed")) == "{'text': '3'} {'text': '4'}"
 
 
+async def test_call_beyond_the_rate_limit_creates_no_task(
+    served: LocalGateway, peer: ModernPeer, tmp_path: Path
+) -> None:
+    await served.edit("  after: {", "  after: {rate_limit: 1/hour, ")
+    (tmp_path / "there").write_text("quick")
+    first, second = [await call(peer, "after", file=str(tmp_path / "there")) for _ in range(2)]
+    assert (first["content"][0]["text"], first.get("isError")) == ("quick", None)
+    assert (second["resultType"], second["isError"]) == ("complete", True)
+    assert "too often" in second["content"][0]["text"]
+
+
 async def test_unwritable_store_refuses_required_tasks_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("MCP_GATEWAY_STATE_DIR", str(tmp_path / "file" / "state"))

@@ -144,11 +144,9 @@ class TaskCall:
                 if isinstance(outcome, Ending):
                     return outcome
                 result = outcome
-            except OverLimitError as error:
-                # `Method.refused` handles the error if the call does not become a task.
-                self._error = error
-                result = failure(call, str(error))
             except ExecutionError as error:
+                if isinstance(error, OverLimitError):
+                    self._error = error  # `Method.refused` handles the error if the call does not become a task.
                 result = failure(call, str(error))
         except RpcError as error:
             # Mask secrets here, because the error is stored.

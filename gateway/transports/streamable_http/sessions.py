@@ -41,7 +41,6 @@ SHUTDOWN_GRACE_SECONDS: Final = 5.0
 
 _MAX_SWEEP_SECONDS: Final = 30.0
 _MAX_ENDED: Final = 100_000
-_REPLAY: Final = ReplayBounds()
 
 
 class SessionPersistence(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +62,7 @@ class Sessions:
         dispatcher: Dispatcher,
         quota: ResourceQuota,
         ttl: timedelta,
-        replay: ReplayBounds = _REPLAY,
+        replay: ReplayBounds,
         persistence: SessionPersistence,
     ) -> None:
         self.quota: Final = quota

@@ -4,6 +4,7 @@ Sources are read on the event loop. Rendering runs in a thread, because it is sl
 """
 
 import asyncio
+import math
 import time
 from bisect import bisect_left
 from collections import Counter
@@ -17,7 +18,6 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.bounded_map import BoundedMap
 from gateway.telemetry.logs import title_of
 from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
@@ -112,8 +112,8 @@ class CallMetrics:
         self._series: Final[dict[Key, _Series]] = {}
         self._running: Final[dict[str, _Series]] = {}
         """Series by call id, so that a call is counted in the series where it started, even after a reload."""
-        # The map is bounded, because clients choose their names.
-        self._clients: Final[BoundedMap[tuple[str, str, str], int]] = BoundedMap(_MAX_CLIENTS, clock=clock)
+        self._clients: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
+        """The number of recent calls and the time of the last call, by client. The last client is the most recent."""
 
     def began(self, call: CallFacts) -> None:
         kind = _COMPLETION if call.method == _COMPLETES else call.kind
@@ -140,7 +140,8 @@ class CallMetrics:
 
     def recent_clients(self) -> dict[ClientKind, int]:
         """Return the number of calls by kind of client, for clients that have called within `RECENT_SECONDS`."""
-        return {(Era.MODERN, *client): calls for client, calls in self._clients.items()}
+        since = self._clock() - RECENT_SECONDS
+        return {(Era.MODERN, *client): calls for client, (calls, last) in self._clients.items() if last > since}
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of completed calls. In another thread, parts of the last call can be missing."""
@@ -156,8 +157,12 @@ class CallMetrics:
         yield seconds
 
     def _count_client(self, call: CallFacts) -> None:
-        client = call.revision, call.caller.binding, title_of(call.terms.client_info)
-        self._clients.put(client, (self._clients.get(client) or 0) + 1, expires=self._clock() + RECENT_SECONDS)
+        client, now = (call.revision, call.caller.binding, title_of(call.terms.client_info)), self._clock()
+        calls, last = self._clients.pop(client, (0, -math.inf))
+        self._clients[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
+        if len(self._clients) > _MAX_CLIENTS:
+            # Clients choose their names, so the dictionary must be bounded.
+            del self._clients[next(iter(self._clients))]
 
 
 class _Series:

@@ -132,7 +132,7 @@ def without_scratch(text: str) -> str:
 
 
 def output_without_scratch(output: bytes) -> bytes:
-    """Apply `without_scratch` to bytes. Binary data is unchanged, because its format can contain offsets."""
+    """Apply `without_scratch` to bytes. Binary data is unchanged, because binary formats can contain offsets."""
     root = os.fsencode(tempfile.gettempdir())
     if root not in output or b"\0" in output:
         return output

@@ -66,8 +66,8 @@ class JoinedPages:
         self.note: str | None = None
         """The reason why later pages are missing."""
 
-    def add(self, response: Response, url: Request) -> Request | None:
-        """Add a page and return the request for the next page, or None. Set `note` if a page is left out.
+    def add(self, response: Response, request: Request) -> Request | None:
+        """Add a page, and return the request for the next page, if any. Set `note` if later pages are left out.
 
         Raises:
             ExecutionError: the page cannot be joined.
@@ -96,7 +96,7 @@ class JoinedPages:
             raise ExecutionError(f"page {number} is nested too deeply to be joined") from error
         self._size += size
         self.count = number
-        return None if location is None else self._following(url, location)
+        return None if location is None else self._following(request, location)
 
     def _following(self, current: Request, location: str) -> Request | None:
         target = resolved(current.url, location, verb="links")

@@ -118,7 +118,7 @@ FRAMING: Final = frozenset(
 )
 """Header fields that describe a single connection. The HTTP client sets them (RFC 9110 §7.6.1, RFC 9112 §6)."""
 TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""RFC 9110 §5.6.2: a field name is a token."""
+"""Matches a token, such as the name of a header field (RFC 9110 §5.6.2)."""
 
 
 def _check_header(field: Field, scope: Scope) -> None:

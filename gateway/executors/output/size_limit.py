@@ -47,7 +47,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     max_size: int
     max_total: int
-    """The limit in characters for results of upstream servers. The default is larger than `max_size`, for images."""
+    """The limit in characters for results of upstream servers. The default is high, so that images fit."""
     overflow: Overflow
     output_store: OutputStore
     counters: OutputCounters

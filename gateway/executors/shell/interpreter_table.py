@@ -16,13 +16,13 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     code: tuple[str, ...] = ()
     """Options whose value is code: single letters or full names."""
     valued: str = ""
-    """Letters of other options that take a value."""
+    """Letters of options with a value that is not code."""
     attached: str = ""
     """Letters of options with a value that is always attached, as in `-n5`."""
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     exact: tuple[str, ...] = ()
-    """Long options without a value. Longer options start with the same name, so these must match in full."""
+    """Long options without a value that must match exactly, because longer options start with the same name."""
     operand: int | None = None
     """The index of the operand that is code."""
     is_rest: bool = False
@@ -205,7 +205,7 @@ class CommandWrapper(msgspec.Struct, frozen=True, kw_only=True):
     long_valued: tuple[str, ...] = ()
     """Long options whose value is the next word."""
     exact: tuple[str, ...] = ()
-    """Long options without a value. Longer options start with the same name, so these must match in full."""
+    """Long options without a value that must match exactly, because longer options start with the same name."""
     operands: int = 0
     """The number of operands before the started command."""
     at: tuple[str, ...] = ()

@@ -13,9 +13,9 @@ from gateway.plugin import Context
 
 PER_SECOND: Final = 20
 MAX_MESSAGE_LENGTH: Final = 1000
-"""The limit in characters."""
+"""The maximum length of a progress message in characters."""
 _MAX_LINE_LENGTH: Final = 64 * 1024
-"""The limit in bytes. Longer lines are truncated."""
+"""The maximum length of a line in bytes. Longer lines are truncated."""
 _KEPT_LINES: Final = 100
 _FLUSH_SECONDS: Final = 1.0
 """The time limit for sending the last messages after the child has ended."""

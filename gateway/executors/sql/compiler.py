@@ -30,7 +30,7 @@ _REFUSED: Final[Mapping[str, str]] = {
     "VACUUM": "it cannot run in a transaction",
 }
 _READS: Final = frozenset({"SELECT", "WITH", "VALUES", "TABLE", "SHOW", "DESCRIBE", "EXPLAIN"})
-"""The first words of statements that read."""
+"""The first words of statements that read data."""
 
 
 Report = Callable[[int, str], None]

@@ -58,7 +58,7 @@ class Session(Protocol):
         """Whether other calls can use the connection after this session."""
 
     async def begin(self, *, seconds: float, statements: int) -> None:
-        """Start a transaction for a number of `statements`. Each statement can take at most `seconds`."""
+        """Start a transaction. `statements` is the number of statements, which can each take at most `seconds`."""
 
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None: ...
 

@@ -42,7 +42,7 @@ _SLACK_SECONDS: Final = 0.5
 """Seconds added to `statement_timeout`, so that the gateway normally cancels first."""
 _JSON_TYPES: Final = frozenset({"json", "jsonb", "json[]", "jsonb[]"})
 _ROLLED_BACK: Final = frozenset({"40001", "40P01"})
-"""SQLSTATEs of transactions that can succeed after a retry."""
+"""SQLSTATEs of a serialization failure and a deadlock. The transaction can succeed after a retry."""
 _PARAMETER: Final = re.compile(r"\$(\d+)")
 
 _RESET: Final = """
@@ -257,7 +257,7 @@ class PostgresqlSession:
         return None
 
     def _message(self, error: Exception) -> str:
-        """Return the message and hint of an error, without the detail, which can show rows hidden from callers."""
+        """Return the message and hint of an error. The detail is omitted, because it can show rows hidden from callers."""
         text = str(getattr(error, "message", None) or error)
         hint = getattr(error, "hint", None)
         if self._running is not None:

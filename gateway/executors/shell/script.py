@@ -51,7 +51,7 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         return [*self.interpreter, str(script)], {**inputs, "INPUTS_FILE": str(inputs_file), **environment}
 
     def _inputs(self, arguments: JsonObject, everything: str) -> dict[str, str]:
-        """Return the environment variables of the inputs. Values that cannot be passed are omitted, unless they are used.
+        """Return the environment variables of the inputs, without unused values that cannot be passed.
 
         Raises:
             ExecutionError: the script uses a value that cannot be passed.

@@ -257,7 +257,7 @@ class PostgresqlSession:
         return None
 
     def _message(self, error: Exception) -> str:
-        """Return the message and hint of an error. The detail is omitted, because it can show rows hidden from callers."""
+        """Return the message and hint of an error. The detail is omitted, because it can contain rows."""
         text = str(getattr(error, "message", None) or error)
         hint = getattr(error, "hint", None)
         if self._running is not None:

@@ -65,7 +65,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
-            request = await self._render(invocation) if self.request.reads_files else self.request.render(invocation)
+            request = await self._render(invocation)
             return await with_sign_in(invocation, lambda: self._fetch(request, invocation))
         except DeadlineExceededError as error:
             raise invocation.deadline.exceeded(error) from error
@@ -93,6 +93,8 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return replace(outcome, note=note)
 
     async def _render(self, invocation: Invocation) -> Request:
+        if not self.request.reads_files:
+            return self.request.render(invocation)
         render = partial(self.request.render, invocation)
         return await run_in_thread(render, what="Reading the files", call=invocation, threads=self.threads)
 
@@ -101,9 +103,9 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         subject = invocation.call.caller.subject if self.authorization and self.authorization.is_per_caller else None
         token = None if subject is None or subject.access_token is None else subject.access_token.secret
         who = None if subject is None else (subject.key, token)
+        request = await self._render(invocation)
         # `repr` quotes strings, so different values never have the same digest.
-        key = (await self._render(invocation)).key if self.request.reads_files else self.request.render(invocation).key
-        return hashlib.sha256(repr((key, who)).encode()).digest()
+        return hashlib.sha256(repr((request.key, who)).encode()).digest()
 
     def explain(self, invocation: Invocation) -> Explanation:
         request = self.request.render(invocation)

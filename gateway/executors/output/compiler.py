@@ -69,23 +69,22 @@ def _compile_schema(
     return partial(accepted, schema=config.schema_, place=scope.problems.path, counters=counters)
 
 
-_TEXT_ONLY: Final = {"select": "select", "template": "template", "schema": "schema_"}
-"""Keys of `output` that require text or JSON, and the corresponding field names of the model `Output`."""
+def _key_of(field: str) -> str:
+    return Output.model_fields[field].alias or field
 
 
 def _check_format(config: Output, traits: OutputTraits, scope: Scope) -> None:
     if traits.is_fixed:
         for name in config.model_fields_set - OF_FIXED_CONTENT:
-            key = Output.model_fields[name].alias or name
-            scope.at(key).problems.error("has no effect, because `content` is sent as written")
+            scope.at(_key_of(name)).problems.error("has no effect, because `content` is sent as written")
         return
     if config.format == "text" and config.schema_ is not None:
         scope.at("schema").problems.error("requires structured content, but `format: text` has none")
     if config.format not in {"image", "audio", "binary"}:
         return
-    for key, name in _TEXT_ONLY.items():
+    for name in ("select", "template", "schema_"):
         if getattr(config, name) is not None:
-            scope.at(key).problems.error(f"requires text or JSON, but `format` is {config.format}")
+            scope.at(_key_of(name)).problems.error(f"requires text or JSON, but `format` is {config.format}")
     if config.format == "binary":
         return
     if config.mime_type is not None and not config.mime_type.startswith(f"{config.format}/"):

@@ -54,7 +54,6 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     document: Document
     sources: WrittenSources
     redactor: Redactor
-    secrets: frozenset[str]
     files: Mapping[Path, str]
     """SHA-256 of each file (HMAC for secret files), or "" for an unreadable file."""
     secret_files: frozenset[Path]
@@ -168,7 +167,6 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         document=document,
         sources=sources,
         redactor=redactor,
-        secrets=frozenset(interpolation.secrets),
         files=files,
         secret_files=frozenset(interpolation.files),
         globs=tuple(dict.fromkeys(inclusion.globs)),

@@ -15,9 +15,9 @@ from gateway.access.auth_error import (
 )
 
 METADATA = "https://tools.example.com/.well-known/oauth-protected-resource/mcp"
-NEEDED = "This needs the scopes a b"
-WHERE = f'resource_metadata="{METADATA}"'
-TAIL = f'scope="tools.use", {WHERE}'
+MESSAGE = "This needs the scopes a b"
+RESOURCE = f'resource_metadata="{METADATA}"'
+TAIL = f'scope="tools.use", {RESOURCE}'
 ENTRY = Challenge(metadata_url=METADATA, scopes=("tools.use",))
 
 
@@ -31,7 +31,7 @@ ENTRY = Challenge(metadata_url=METADATA, scopes=("tools.use",))
         ),
         (
             insufficient_scope({"b", "a"}),
-            f'Bearer error="insufficient_scope", error_description="{NEEDED}", scope="tools.use a b", {WHERE}',
+            f'Bearer error="insufficient_scope", error_description="{MESSAGE}", scope="tools.use a b", {RESOURCE}',
         ),
         (
             invalid_request("No credential"),

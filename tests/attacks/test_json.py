@@ -210,14 +210,14 @@ def test_large_integers_of_a_backend_are_preserved(target: Target) -> None:
     assert b'"structuredContent":{"n":18446744073709551617}' in post(target, body, name="large").body
 
 
-DOUBLED: Final[dict[str, tuple[bytes, bytes]]] = {
+DUPLICATES: Final[dict[str, tuple[bytes, bytes]]] = {
     "the method": (b'"method":"tools/call"', b'"method":"tools/list","method":"tools/call"'),
     "the name": (b'"name":"echo"', b'"name":"nothing","name":"echo"'),
     "an argument": (b'"text":"x"', b'"text":"y","text":"x"'),
 }
 
 
-@pytest.mark.parametrize(("one", "two"), DOUBLED.values(), ids=list(DOUBLED))
+@pytest.mark.parametrize(("one", "two"), DUPLICATES.values(), ids=list(DUPLICATES))
 def test_header_fields_match_the_used_duplicate_member(target: Target, one: bytes, two: bytes) -> None:
     """Intermediaries must see the same call in the header fields and in the body."""
     assert one in VALID

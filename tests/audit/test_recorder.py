@@ -161,7 +161,7 @@ async def test_input_requests_are_recorded(folder: Path, era: str) -> None:
         peer = await served.of(era)
         await call(peer, "asks")
         await call(peer, "samples")
-        refusing = await served.of(era, says=lambda *_: {"action": "decline"})
+        refusing = await served.of(era, respond=lambda *_: {"action": "decline"})
         await call(refusing, "asks")
     confirmed = records(folder, "confirmed")
     assert [(each["name"], each["answer"]) for each in confirmed] == [("asks", "accept"), ("asks", "decline")]

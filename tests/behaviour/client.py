@@ -11,7 +11,7 @@ from gateway.json_types import Json, JsonObject
 from gateway.wire import meta
 from tests.behaviour.cells import Cell
 from tests.conformance.wire_schemas import INPUT_REQUIRED, WireSchemas
-from tests.protocol.peers import Says, say
+from tests.protocol.peers import Respond, accept_all
 
 SECONDS: Final = 60.0
 NOTHING: Final[Mapping[str, Json]] = MappingProxyType({})
@@ -89,7 +89,7 @@ class Client:
         """Overrides of header fields. None omits a field."""
         self.initialized: JsonObject = {}
         """The result of `initialize`."""
-        self.says: Says = say
+        self.respond: Respond = accept_all
         self.asked: Final[list[JsonObject]] = []
         """All requests of the server, in order."""
         self._replying: Final[set[asyncio.Task[None]]] = set()
@@ -177,7 +177,7 @@ class Client:
     def _reply_to(self, question: JsonObject) -> None:
         assert not self.cell.is_modern, "the revision does not support requests of the server"
         self.asked.append(question)
-        result = self.says(question["method"], question.get("params", {}))
+        result = self.respond(question["method"], question.get("params", {}))
         replying = asyncio.create_task(self.wire.send({"jsonrpc": "2.0", "id": question["id"], "result": result}, None))
         self._replying.add(replying)
         replying.add_done_callback(self._replying.discard)
@@ -185,7 +185,7 @@ class Client:
     def _answers(self, result: JsonObject) -> dict[str, Json]:
         """Return the additional parameters of a retried request."""
         self.asked.extend(result["inputRequests"].values())
-        given = {key: self.says(each["method"], each["params"]) for key, each in result["inputRequests"].items()}
+        given = {key: self.respond(each["method"], each["params"]) for key, each in result["inputRequests"].items()}
         return {"inputResponses": given, **{key: value for key, value in result.items() if key == "requestState"}}
 
     def _check(self, message: dict[str, Json], answers: str | None) -> None:

@@ -141,7 +141,7 @@ async def test_every_kind_of_tool_can_be_confirmed_or_declined(
     assert await text(client, "without_asking") == "done"
     assert [each["params"]["message"] for each in client.asked] == ["Delete a.txt?", *["Sure?"] * 2, "Who?", "Sure?"]
     for action, did in (("decline", "declined"), ("cancel", "dismissed the question")):
-        client.says = lambda _method, _params, action=action: {"action": action}  # type: ignore[misc]
+        client.respond = lambda _method, _params, action=action: {"action": action}  # type: ignore[misc]
         for tool, arguments in (
             ("by_shell", {"file": "a"}),
             ("by_http", {}),
@@ -161,7 +161,7 @@ async def test_invalid_response_to_a_question_is_an_error_of_its_era(
     cell: Cell, new_client: NewClient, daemon: Daemon
 ) -> None:
     client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
-    client.says = respond_with_invalid_content
+    client.respond = respond_with_invalid_content
     answer = await converse(client, "named")
     if cell.is_modern:
         assert answer.error["code"] == -32602

@@ -27,7 +27,7 @@ from tests.corpus.corpora import Corpus, Verdict, reason_of, sampled
 from tests.corpus.packages import directory, node, servers
 from tests.e2e.daemon import Daemon, serving
 from tests.openapi.real_documents import arguments_for
-from tests.protocol.peers import say
+from tests.protocol.peers import accept_all
 
 SECONDS: Final = 120.0
 PATIENCE: Final = 8.0
@@ -142,7 +142,7 @@ async def _without(command: Sequence[str], environment: Mapping[str, str], steps
     client = Client(Cell(binding=STDIO, revision=LATEST_LEGACY), None)
     wire = StdioWire(Daemon(process=process))
     wire.client = client
-    client.wire, client.says = wire, _says
+    client.wire, client.respond = wire, _respond
     try:
         wire.open()
         hello = (await client.ask("initialize", initialize_params(LATEST_LEGACY, _EVERYTHING))).message
@@ -173,13 +173,13 @@ async def _through(
                 await asyncio.sleep(0.1)
         for era, cell in CELLS.items():
             client = await new_client(cell, daemon=daemon, capabilities=_EVERYTHING)
-            client.says = _says
+            client.respond = _respond
             hello = client.initialized or (await client.ask("server/discover")).result
             yield era, await _seen(client, hello, [each.renamed for each in own.steps])
 
 
-def _says(method: str, params: JsonObject) -> Json:
-    return {"action": "decline"} if method == "elicitation/create" else say(method, params)
+def _respond(method: str, params: JsonObject) -> Json:
+    return {"action": "decline"} if method == "elicitation/create" else accept_all(method, params)
 
 
 async def _seen(client: Client, hello: JsonObject, steps: Sequence[Step] | None) -> Seen:

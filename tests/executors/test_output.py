@@ -461,7 +461,7 @@ async def test_integer_of_any_length_is_preserved(number: str) -> None:
     assert f"was {number}" in error_of(refused)
 
 
-PROMISED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}}
+DECLARED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
 
 @pytest.mark.parametrize(
@@ -475,11 +475,11 @@ PROMISED: Json = {"type": "object", "properties": {"n": {"type": "integer"}}}
 )
 async def test_accepted_schema_mismatch_is_returned_and_counted(data: str, structured: Json, count: int) -> None:
     counters = OutputCounters()
-    result = await shape(raw(data, "application/json"), counters=counters, schema=PROMISED, mismatch="accept")
+    result = await shape(raw(data, "application/json"), counters=counters, schema=DECLARED, mismatch="accept")
     assert (result.structured, result.is_error, counters.mismatches) == (structured, False, count)
 
 
 async def test_invalid_json_is_an_error_even_if_mismatches_are_accepted() -> None:
-    result = await shape(raw("<html>", "text/html"), schema=PROMISED, mismatch="accept")
+    result = await shape(raw("<html>", "text/html"), schema=DECLARED, mismatch="accept")
     assert result.is_error
     assert "<html>" in text_of(result)

@@ -48,7 +48,7 @@ class Companion:
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(what).encode() + b"\n")
 
-    async def says(self, what: str, *, after: int) -> Any:
+    async def wait_for(self, what: str, *, after: int) -> Any:
         """Wait for a report of this kind after the first `after` reports, and return it."""
         async with asyncio.timeout(SECONDS):
             while not (found := [each[what] for each in self.said[after:] if what in each]):
@@ -103,10 +103,10 @@ async def check_continues(clients: Sequence[Companion], note: Path, *, crash: in
     for each in clients:
         before = len(each.said)
         each.order(call=f"after {crash}")
-        assert await each.says("answer", after=before) == f"after {crash}"
+        assert await each.wait_for("answer", after=before) == f"after {crash}"
     before_change = [len(each.said) for each in clients]
     note.write_text(f"after crash {crash}")
-    told = (each.says("updated", after=before) for each, before in zip(clients, before_change, strict=True))
+    told = (each.wait_for("updated", after=before) for each, before in zip(clients, before_change, strict=True))
     assert await asyncio.gather(*told) == [URI] * len(clients)
 
 
@@ -134,7 +134,7 @@ async def test_sessions_of_official_clients_outlive_twenty_crashes(tmp_path: Pat
                     kinds = ("python-1x", "python-2x", "typescript-1x")
                     clients = [await stack.enter_async_context(companion(each, url)) for each in kinds]
                     for each in clients:
-                        await each.says("session", after=0)
+                        await each.wait_for("session", after=0)
                 await check_continues(clients, note, crash=crash)
         for each in clients:
             sessions = [said["session"] for said in each.said if "session" in said]

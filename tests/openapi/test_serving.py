@@ -200,7 +200,7 @@ async def test_status_names_each_omitted_operation(tmp_path: Path) -> None:
     assert "only GET and HEAD are tools" in left_out["reason"]
 
 
-PROMISED: Final = {"200": {"content": {"application/json": {"schema": {"type": "object", "properties": {"a": TEXT}}}}}}
+DECLARED: Final = {"200": {"content": {"application/json": {"schema": {"type": "object", "properties": {"a": TEXT}}}}}}
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ async def test_success_without_content_is_no_error(tmp_path: Path, status: int, 
 
     application = web.Application()
     application.router.add_post("/x", answer)
-    given = document({"/x": {"post": {"operationId": "x", "responses": PROMISED}}})
+    given = document({"/x": {"post": {"operationId": "x", "responses": DECLARED}}})
     config = config_of(given, tmp_path)
     async with listening(application) as port:
         connection = {"base_url": f"http://127.0.0.1:{port}", "allow_private": True}

@@ -27,7 +27,7 @@ EVERYTHING: Final[JsonObject] = MappingProxyType(
 )
 SECONDS: Final = 10
 
-Says = Callable[[str, JsonObject], Json]
+Respond = Callable[[str, JsonObject], Json]
 """Returns the response to an input request, or raises `NoResponse`."""
 
 
@@ -35,7 +35,7 @@ class NoResponse(Exception):  # noqa: N818 - not an error
     """The client does not respond."""
 
 
-def say(method: str, params: JsonObject) -> Json:
+def accept_all(method: str, params: JsonObject) -> Json:
     """Accept every request."""
     match method:
         case "elicitation/create":
@@ -90,7 +90,7 @@ class ModernPeer:
         self,
         dispatcher: Dispatcher,
         *,
-        says: Says = say,
+        respond: Respond = accept_all,
         capabilities: JsonObject = EVERYTHING,
         principal: str | None = None,
         identity: Identity | None = None,
@@ -98,7 +98,7 @@ class ModernPeer:
         view: str | None = None,
     ) -> None:
         self._dispatcher: Final = dispatcher
-        self.says = says
+        self.respond = respond
         self.capabilities = capabilities
         identity = identity or Identity(principal=principal)
         self.caller: Final = Caller(binding=Binding.MEMORY, identity=identity, headers=headers, view=view)
@@ -142,17 +142,19 @@ class ModernPeer:
         given: dict[str, Json] = {}
         for key, question in result["inputRequests"].items():
             self.asked.append(question)
-            given[key] = self.says(question["method"], question["params"])
+            given[key] = self.respond(question["method"], question["params"])
         return {"inputResponses": given, **{k: v for k, v in result.items() if k == "requestState"}}
 
 
 class LegacyPeer:
     """A legacy client, which responds to requests of the server during a call."""
 
-    def __init__(self, dispatcher: Dispatcher, *, says: Says = say, identity: Identity = ANONYMOUS) -> None:
+    def __init__(
+        self, dispatcher: Dispatcher, *, respond: Respond = accept_all, identity: Identity = ANONYMOUS
+    ) -> None:
         self._dispatcher: Final = dispatcher
-        self.says = says
-        self.hears = True
+        self.respond = respond
+        self.receives = True
         """Whether messages before responses arrive."""
         self.caller = Caller(binding=Binding.MEMORY, identity=identity)
         self.asked: list[JsonObject] = []
@@ -170,13 +172,13 @@ class LegacyPeer:
         return self
 
     async def send(self, message: JsonObject) -> bool:
-        if "id" not in message or not self.hears:
+        if "id" not in message or not self.receives:
             self.sent.append(message)
-            return self.hears
+            return self.receives
         self.asked.append({"method": message["method"], "params": message["params"]})
         self.questions.put_nowait(message)
         with suppress(NoResponse):
-            await self.answer(message["id"], result=self.says(message["method"], message["params"]))
+            await self.answer(message["id"], result=self.respond(message["method"], message["params"]))
         return True
 
     async def close_stream(self, retry_ms: int | None) -> None:
@@ -211,14 +213,19 @@ class LocalGateway:
         return ModernPeer(self.dispatcher, **given)
 
     async def legacy(
-        self, *, revision: str = "2025-11-25", says: Says = say, identity: Identity = ANONYMOUS, **given: Any
+        self,
+        *,
+        revision: str = "2025-11-25",
+        respond: Respond = accept_all,
+        identity: Identity = ANONYMOUS,
+        **given: Any,
     ) -> LegacyPeer:
-        return await LegacyPeer(self.dispatcher, says=says, identity=identity).open(revision, **given)
+        return await LegacyPeer(self.dispatcher, respond=respond, identity=identity).open(revision, **given)
 
-    async def of(self, era: str, *, says: Says = say, capabilities: JsonObject = EVERYTHING) -> Peer:
+    async def of(self, era: str, *, respond: Respond = accept_all, capabilities: JsonObject = EVERYTHING) -> Peer:
         if era == "modern":
-            return self.modern(says=says, capabilities=capabilities)
-        return await self.legacy(says=says, capabilities=capabilities)
+            return self.modern(respond=respond, capabilities=capabilities)
+        return await self.legacy(respond=respond, capabilities=capabilities)
 
     async def edit(self, old: str, new: str, *, file: str = "config.yaml") -> None:
         """Change a file and reload."""

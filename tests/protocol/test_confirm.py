@@ -15,7 +15,7 @@ async def test_only_accepted_confirmation_runs_the_tool(inside: LocalGateway, er
         ("decline", "error: The user declined; nothing was done."),
         ("cancel", "error: The user dismissed the question; nothing was done."),
     ]:
-        peer = await inside.of(era, says=lambda *_, action=action: {"action": action})
+        peer = await inside.of(era, respond=lambda *_, action=action: {"action": action})
         assert (await text(peer, "by_shell", file="a.txt")).strip() == said
         [question] = peer.asked
         assert question["params"]["message"] == "Delete a.txt?"

@@ -42,7 +42,7 @@ async def test_prompts_and_resources_can_send_requests(asking: LocalGateway, era
     ("action", "said"), [("decline", "decline None"), ("cancel", "cancel None"), ("accept", "accept {'name': 'Ada'}")]
 )
 async def test_declined_request_is_a_response(asking: LocalGateway, era: str, action: str, said: str) -> None:
-    peer = await asking.of(era, says=lambda *_: {"action": action, "content": {"name": "Ada"}})
+    peer = await asking.of(era, respond=lambda *_: {"action": action, "content": {"name": "Ada"}})
     assert await text(peer, "named") == said
 
 

@@ -106,7 +106,7 @@ def test_ipv6_network_is_one_caller(address: str, payer: str) -> None:
 
 async def test_open_input_request_releases_the_callers_permit(inside: LocalGateway) -> None:
     await limited(inside, "{concurrency: {per_caller: 1, in_all: 1}, queue: 1}")
-    peer = await inside.legacy(says=silent)
+    peer = await inside.legacy(respond=silent)
     asking = asyncio.create_task(text(peer, "short"))
     async with asyncio.timeout(SECONDS):
         question = await peer.questions.get()

@@ -6,7 +6,7 @@ from typing import Final
 import pytest
 
 from gateway.json_types import JsonObject
-from tests.protocol.peers import SECONDS, LegacyPeer, LocalGateway, say, silent, text
+from tests.protocol.peers import SECONDS, LegacyPeer, LocalGateway, accept_all, silent, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -22,7 +22,7 @@ NAME: Final = {"action": "accept", "content": {"name": "Ada"}}
 
 
 async def test_open_request_pauses_the_timeout(asking: LocalGateway) -> None:
-    peer = await asking.legacy(says=silent)
+    peer = await asking.legacy(respond=silent)
     for tool in ("short", "reads"):  # the second reads a resource that sends a request
         calling, question = await begun(peer, tool)
         await asyncio.sleep(0.5)  # longer than the tool's timeout
@@ -32,7 +32,7 @@ async def test_open_request_pauses_the_timeout(asking: LocalGateway) -> None:
 
 
 async def test_open_request_releases_the_permit(asking: LocalGateway) -> None:
-    peer = await asking.legacy(says=silent)
+    peer = await asking.legacy(respond=silent)
     calls = [await begun(peer, "alone") for _ in range(5)]  # all wait, although `concurrency` is 1
     slots = asking.dispatcher.concurrency
     assert (slots.running, slots.waiting) == (0, 0)
@@ -42,7 +42,7 @@ async def test_open_request_releases_the_permit(asking: LocalGateway) -> None:
 
 
 async def test_missing_response_is_an_error_after_ask_timeout(asking: LocalGateway) -> None:
-    peer = await asking.legacy(says=silent)
+    peer = await asking.legacy(respond=silent)
     calling, question = await begun(peer, "hurried")
     assert await calling == "error: The client's answer to 'name' timed out after 0.1 s (ask_timeout)"
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": question["id"]}}
@@ -52,7 +52,7 @@ async def test_missing_response_is_an_error_after_ask_timeout(asking: LocalGatew
 
 
 async def test_cancelled_call_cancels_its_requests(asking: LocalGateway) -> None:
-    peer = await asking.legacy(says=silent)
+    peer = await asking.legacy(respond=silent)
     calling = asyncio.create_task(peer.request("tools/call", {"name": "together"}))
     questions = [await asyncio.wait_for(peer.questions.get(), SECONDS) for _ in range(2)]
     await peer.notify("notifications/cancelled", {"requestId": 1})
@@ -63,7 +63,7 @@ async def test_cancelled_call_cancels_its_requests(asking: LocalGateway) -> None
 
 
 async def test_unanswered_request_is_cancelled_at_the_end_of_the_call(asking: LocalGateway) -> None:
-    peer = await asking.legacy(says=silent)
+    peer = await asking.legacy(respond=silent)
     assert await text(peer, "leaves_one_open") == "done without it"
     assert [message["method"] for message in peer.sent] == ["notifications/cancelled"]
     assert peer.session.pending_answers == {}
@@ -80,7 +80,7 @@ async def test_call_cancelled_while_draining_cancels_its_requests(asking: LocalG
                 await asyncio.Event().wait()
             return await super().send(message)
 
-    peer = await SlowPeer(asking.dispatcher, says=silent).open()
+    peer = await SlowPeer(asking.dispatcher, respond=silent).open()
     params = {"name": "leaves_one_open", "_meta": {"progressToken": 1}}
     calling = asyncio.create_task(peer.request("tools/call", params))
     question = await asyncio.wait_for(peer.questions.get(), SECONDS)
@@ -92,11 +92,11 @@ async def test_call_cancelled_while_draining_cancels_its_requests(asking: LocalG
 
 
 async def test_failed_request_cancels_concurrent_requests(asking: LocalGateway) -> None:
-    peer = await asking.legacy(says=silent)
+    peer = await asking.legacy(respond=silent)
     calling = asyncio.create_task(text(peer, "on_the_loop"))
     for _ in range(3):
         question = await asyncio.wait_for(peer.questions.get(), SECONDS)
-        await peer.answer(question["id"], result=say(question["method"], question["params"]))
+        await peer.answer(question["id"], result=accept_all(question["method"], question["params"]))
     several = [await asyncio.wait_for(peer.questions.get(), SECONDS) for _ in range(3)]
     await peer.answer(several[1]["id"], error={"code": -1, "message": "User rejected sampling request"})
     assert await calling == "error: The client refused 'again': User rejected sampling request"
@@ -122,14 +122,14 @@ async def test_failed_request_cancels_concurrent_requests(asking: LocalGateway) 
 async def test_malformed_response_fails_the_call_with_a_reason(
     asking: LocalGateway, response: JsonObject, said: str
 ) -> None:
-    peer = await asking.legacy(says=silent)
+    peer = await asking.legacy(respond=silent)
     calling, question = await begun(peer, "named")
     await peer.answer(question["id"], **response)
     assert await calling == said
 
 
 async def test_response_from_another_session_is_ignored(asking: LocalGateway) -> None:
-    peer, other = await asking.legacy(says=silent), await asking.legacy()
+    peer, other = await asking.legacy(respond=silent), await asking.legacy()
     calling, question = await begun(peer, "named")
     await other.answer(question["id"], result=NAME)
     for request_id in (None, 7, "gateway-0", ""):
@@ -143,5 +143,5 @@ async def test_response_from_another_session_is_ignored(asking: LocalGateway) ->
 
 async def test_unreachable_client_is_an_error_at_once(asking: LocalGateway) -> None:
     peer = await asking.legacy()
-    peer.hears = False
+    peer.receives = False
     assert "The input request 'name' cannot be sent" in await text(peer, "named")

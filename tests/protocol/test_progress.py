@@ -216,7 +216,7 @@ async def test_call_with_open_request_repeats_progress(inside: LocalGateway) -> 
     dispatcher = Dispatcher(
         store=before.store, services=before._server.services, keys=SigningKeys([b"key"]), repeat_after=SOON
     )
-    peer = await LegacyPeer(dispatcher, says=silent).open()
+    peer = await LegacyPeer(dispatcher, respond=silent).open()
     params = {"name": "named", "arguments": {}}
     calling = asyncio.create_task(peer.request("tools/call", {**params, "_meta": {"progressToken": 7}}))
     question = await asyncio.wait_for(peer.questions.get(), SECONDS)

@@ -116,7 +116,7 @@ async def test_messages_are_sent_in_order_before_the_response(served: LocalGatew
         asked_after.append(len(peer.sent))
         return {"action": "accept", "content": {"name": "Ada"}}
 
-    peer.says = ada
+    peer.respond = ada
     answer = await peer.request("tools/call", params_of("says", waits=waits))
     assert answer["result"]["content"][0]["text"] == "over"
     assert asked_after == [len(before)]

@@ -25,7 +25,7 @@ LISTS: Final = {
     "prompts": ("prompts/list", downgrade.prompt),
 }
 """The member of each list → its method, and the conversion to older revisions."""
-ASKS_OF: Final = {
+USES_OF: Final = {
     "tools/list": {"tools/call"},
     "resources/list": {"resources/read"},
     "resources/templates/list": {"resources/read"},
@@ -33,7 +33,7 @@ ASKS_OF: Final = {
     "completion/complete": {"completion/complete"},
 }
 """The methods that use the entries of a list."""
-GROWN: Final = "more_"
+ADDED_PREFIX: Final = "more_"
 """The prefix of tools that were added during the tests."""
 
 
@@ -43,16 +43,16 @@ class Step:
 
     method: str
     params: JsonObject
-    tells_time: bool = False
+    varies: bool = False
     """Whether the result contains numbers that change."""
 
 
-def call(tool: str, *, tells_time: bool = False, **arguments: Json) -> Step:
-    return Step(method="tools/call", params={"name": tool, "arguments": arguments}, tells_time=tells_time)
+def call(tool: str, *, varies: bool = False, **arguments: Json) -> Step:
+    return Step(method="tools/call", params={"name": tool, "arguments": arguments}, varies=varies)
 
 
-def read(uri: str, *, tells_time: bool = False) -> Step:
-    return Step(method="resources/read", params={"uri": uri}, tells_time=tells_time)
+def read(uri: str, *, varies: bool = False) -> Step:
+    return Step(method="resources/read", params={"uri": uri}, varies=varies)
 
 
 def prompt(name: str, **arguments: str) -> Step:
@@ -82,10 +82,10 @@ STEPS: Final[Mapping[str, tuple[Step, ...]]] = {
         call("get-structured-content", location="Chicago"),
         call("get-tiny-image"),
         call("get-resource-links", count=2),
-        call("get-resource-reference", tells_time=True, resourceType="Text", resourceId=1),
+        call("get-resource-reference", varies=True, resourceType="Text", resourceId=1),
         call("get-annotated-message", messageType="success", includeImage=True),
         read("demo://resource/static/document/features.md"),
-        read("demo://resource/dynamic/text/1", tells_time=True),
+        read("demo://resource/dynamic/text/1", varies=True),
         prompt("simple-prompt"),
         prompt("args-prompt", city="Oslo"),
         complete("completable-prompt", "department", "E"),
@@ -94,8 +94,8 @@ STEPS: Final[Mapping[str, tuple[Step, ...]]] = {
     "files": (call("list_directory", path="{data}/files"), call("read_text_file", path="{data}/files/note.txt")),
     "memory": (call("search_nodes", query="nobody"), call("read_graph"), read("memory://knowledge-graph")),
     "clock": (
-        call("get_current_time", tells_time=True, timezone="UTC"),
-        call("convert_time", tells_time=True, source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo"),
+        call("get_current_time", varies=True, timezone="UTC"),
+        call("convert_time", varies=True, source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo"),
         call("get_current_time", timezone="Nowhere"),
     ),
     "git": (call("git_log", repo_path="{data}/repository"), call("git_status", repo_path="{data}/repository")),
@@ -105,7 +105,7 @@ PROGRESS: Final[Mapping[str, Step]] = {
     "every": call("trigger-long-running-operation", duration=0.1, steps=3),
     **dict.fromkeys(ON_SDKS, call("count", to=3)),
 }
-TOUCH: Final[Mapping[str, tuple[str, Step]]] = {
+UPDATES: Final[Mapping[str, tuple[str, Step]]] = {
     "every": ("demo://resource/static/document/features.md", call("toggle-subscriber-updates")),
     "memory": ("memory://knowledge-graph", call("delete_entities", entityNames=["nobody"])),
     **dict.fromkeys(("sdk2", "typescript"), ("note://one", call("touch", uri="note://one"))),
@@ -113,7 +113,7 @@ TOUCH: Final[Mapping[str, tuple[str, Step]]] = {
 """The server → one of its resources, and a call that updates it."""
 _CONNECTION: Final = frozenset({"execution", "resultType", "ttlMs", "cacheScope", meta.META_SERVER_INFO})
 """Members that are not about the content."""
-_NOTHING_SAID: Final[tuple[tuple[str, Json], ...]] = (("isError", False), ("_meta", {}))
+_DEFAULT_MEMBERS: Final[tuple[tuple[str, Json], ...]] = (("isError", False), ("_meta", {}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +198,7 @@ def plain(value: Json, name: str) -> Json:
             return plain(messages, name)  # the description is also in the list
         case dict():
             kept = {key: plain(each, name) for key, each in value.items() if key not in _CONNECTION}
-            return {key: each for key, each in kept.items() if (key, each) not in _NOTHING_SAID}
+            return {key: each for key, each in kept.items() if (key, each) not in _DEFAULT_MEMBERS}
         case list():
             return [plain(each, name) for each in value]
         case str():

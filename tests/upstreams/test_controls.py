@@ -190,7 +190,7 @@ async def test_only_confirmed_calls_reach_the_upstream(
     override = 'tools: {override: {look: {confirm: "Really look?"}}}'
     async with daemon_of(tmp_path, f"upstreams: {{web: {{{server.entry}, {override}}}}}\n") as daemon:
         client = await new_client(MODERN, capabilities={"elicitation": {"form": {}}}, daemon=daemon)
-        client.says = lambda *_: {"action": action} | ({"content": {"confirm": True}} if action == "accept" else {})
+        client.respond = lambda *_: {"action": action} | ({"content": {"confirm": True}} if action == "accept" else {})
 
         answer = await client.converse("tools/call", {"name": "web_look", "arguments": {}})
 

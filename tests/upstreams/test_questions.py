@@ -142,7 +142,7 @@ async def test_call_with_a_question_becomes_a_task(way: Way, daemon: Daemon, new
     task = (await client.call("shelf_ask_name")).result
     waiting = (await client.ask("tasks/get", {"taskId": task["taskId"]})).result
     [(key, question)] = waiting["inputRequests"].items()
-    answer = client.says(question["method"], question["params"])
+    answer = client.respond(question["method"], question["params"])
     await client.ask("tasks/update", {"taskId": task["taskId"], "inputResponses": {key: answer}})
 
     async with asyncio.timeout(30):
@@ -182,7 +182,7 @@ async def daemon_for_one_call(folder: Path, more: str = "") -> AsyncIterator[Dae
 
 def retry(client: Client, asked: JsonObject) -> dict[str, Json]:
     """Return the parameters of the retry with the answers."""
-    answers = {key: client.says(each["method"], each["params"]) for key, each in asked["inputRequests"].items()}
+    answers = {key: client.respond(each["method"], each["params"]) for key, each in asked["inputRequests"].items()}
     return {"name": "shelf_ask_name", "arguments": {}, "inputResponses": answers, "requestState": asked["requestState"]}
 
 

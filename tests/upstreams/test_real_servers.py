@@ -41,13 +41,13 @@ from tests.upstreams.real_servers import (
     running,
 )
 from tests.upstreams.real_steps import (
-    ASKS_OF,
-    GROWN,
+    ADDED_PREFIX,
     LISTS,
     ON_SDKS,
     PROGRESS,
     STEPS,
-    TOUCH,
+    UPDATES,
+    USES_OF,
     DirectResults,
     ask_directly,
     belongs,
@@ -126,7 +126,7 @@ async def listening_client(
 
 
 async def listening(client: Client) -> Listener:
-    uris = [f"{name}+{uri}" for name, (uri, _) in TOUCH.items()]
+    uris = [f"{name}+{uri}" for name, (uri, _) in UPDATES.items()]
     if client.cell.is_modern:
         client.envelope[meta.META_LOG_LEVEL] = "info"
         wanted = {"toolsListChanged": True, "resourceSubscriptions": uris}
@@ -152,9 +152,9 @@ async def test_steps_cover_all_primitives_of_the_servers(servers: RealServers, n
     asked = {step.method for step in STEPS[name]}
     reads = sum(step.method == "resources/read" for step in STEPS[name])
 
-    assert {method for method in needed if not asked & ASKS_OF[method]} == set()
+    assert {method for method in needed if not asked & USES_OF[method]} == set()
     assert reads >= sum(bool(own.lists[member]) for member in ("resources", "resourceTemplates"))
-    assert bool(own.capabilities.get("resources", {}).get("subscribe")) <= (name in TOUCH)
+    assert bool(own.capabilities.get("resources", {}).get("subscribe")) <= (name in UPDATES)
     assert ("logging" in own.capabilities) <= (name in {*ON_SDKS, "every"})  # `every` logs at random times
 
 
@@ -165,7 +165,7 @@ async def test_lists_equal_those_of_the_server(client: Client, servers: RealServ
         expected = [plain(without(entry, revision), name) for entry in servers.own[name].lists[member]]
         ours = [entry for entry in await listed(client, method, member) if belongs(entry, name)]
         seen = [plain({**entry, "name": entry["name"].removeprefix(f"{name}_")}, name) for entry in ours]
-        assert [entry for entry in seen if not entry["name"].startswith(GROWN)] == expected, (name, member)
+        assert [entry for entry in seen if not entry["name"].startswith(ADDED_PREFIX)] == expected, (name, member)
 
 
 @pytest.mark.parametrize("name", SERVERS)
@@ -173,8 +173,8 @@ async def test_results_equal_those_of_the_server(client: Client, servers: RealSe
     for step, own in zip(STEPS[name], servers.own[name].answers, strict=True):
         answer = await client.ask(step.method, renamed(located(step.params, servers.data), name))
         ours, expected = plain(answer.result, name), plain(cut(step, own["result"], client.cell.revision), name)
-        assert (without_numbers(ours) if step.tells_time else ours) == (
-            without_numbers(expected) if step.tells_time else expected
+        assert (without_numbers(ours) if step.varies else ours) == (
+            without_numbers(expected) if step.varies else expected
         ), step
 
 
@@ -226,7 +226,7 @@ async def test_cancellation_reaches_the_server(client: Client, name: str, tmp_pa
 
 
 async def test_new_tools_are_announced(listening_client: Listener) -> None:
-    new = f"{GROWN}{next(_NUMBERS)}"
+    new = f"{ADDED_PREFIX}{next(_NUMBERS)}"
     for name in ON_SDKS:
         assert (await listening_client.client.call(f"{name}_grow", name=new)).text == "grown", name
 
@@ -239,7 +239,7 @@ async def test_new_tools_are_announced(listening_client: Listener) -> None:
 
 
 async def test_resource_updates_are_relayed(listening_client: Listener) -> None:
-    waiting = {f"{name}+{uri}": (name, step) for name, (uri, step) in TOUCH.items()}
+    waiting = {f"{name}+{uri}": (name, step) for name, (uri, step) in UPDATES.items()}
     async with asyncio.timeout(SECONDS):
         while waiting:  # until the subscription reaches the upstream
             for name, step in waiting.values():
@@ -298,6 +298,6 @@ async def test_filesystem_server_serves_the_clients_roots(cell: Cell, tmp_path: 
         await until_offered(daemon, "files_read_text_file")
         new_client = await stack.enter_async_context(client_factory("", http, None))
         client = await new_client(cell, capabilities={"roots": {}}, daemon=daemon)
-        client.says = lambda _method, _params: {"roots": [{"uri": tmp_path.as_uri(), "name": "root"}]}
+        client.respond = lambda _method, _params: {"roots": [{"uri": tmp_path.as_uri(), "name": "root"}]}
         call = {"name": "files_read_text_file", "arguments": {"path": str(tmp_path / "a.txt")}}
         assert (await client.converse("tools/call", call)).text == "of the root"

@@ -51,7 +51,7 @@ class Browser:
         self.answer = {name: values[0] for name, values in parse_qs(query).items()}
 
 
-class Ear:
+class ChallengeRecorder:
     """Records the challenges of the server."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult
 
-from tests.interop.drivers.oauth import METADATA, Browser, Ear, Memory, reasons, use
+from tests.interop.drivers.oauth import METADATA, Browser, ChallengeRecorder, Memory, reasons, use
 from tests.interop.drivers.plans import carry_out_plans
 
 
@@ -18,7 +18,7 @@ async def carry_out(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 async def attempt(plan: dict[str, Any], token: str | None) -> dict[str, Any]:
     """Use the server with a token. Sign in first if the plan has none."""
-    ear = Ear()
+    recorder = ChallengeRecorder()
     async with httpx2.AsyncClient() as plain:
         browser = Browser(plain)
         given: dict[str, Any] = {"headers": {"Authorization": f"Bearer {token}"} if token else {}}
@@ -30,9 +30,9 @@ async def attempt(plan: dict[str, Any], token: str | None) -> dict[str, Any]:
                 redirect_handler=browser.visit,
                 callback_handler=lambda: came_back(browser),
             )
-        async with httpx2.AsyncClient(**given, event_hooks={"response": [ear.note]}, timeout=30) as http:
+        async with httpx2.AsyncClient(**given, event_hooks={"response": [recorder.note]}, timeout=30) as http:
             outcome = await talk(plan, http)
-    return {**outcome, "challenges": ear.challenges}
+    return {**outcome, "challenges": recorder.challenges}
 
 
 async def came_back(browser: Browser) -> AuthorizationCodeResult:

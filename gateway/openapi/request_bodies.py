@@ -279,9 +279,7 @@ def _is_plain_object(value: Json, *, admits_others: bool = False, admits_alterna
 
 
 def _file_schema(node: Node, schemas: Schemas, encoding: Mapping[str, Json]) -> Json:
-    value = schemas.follow(node).value
-    if not isinstance(value, dict):
-        return None
+    value = schemas.follow(node).object
     if value.get("type") == "array":
         inner = _file_schema(schemas.follow(node).at("items"), schemas, encoding)
         shown = {"description": value["description"]} if isinstance(value.get("description"), str) else {}

@@ -65,6 +65,14 @@ def test_deep_nesting_does_not_crash() -> None:
         assert re.search("nested too deeply|recursion", str(error))  # noqa: PT017 - both outcomes are correct
 
 
+def test_deep_value_with_a_large_integer_is_not_encoded() -> None:
+    deep: Json = []
+    for _ in range(5000):
+        deep = [deep]
+    with pytest.raises(orjson.JSONEncodeError, match="nested too deeply"):
+        exact_json.dumps([2**70, deep])
+
+
 def test_converted_values_keep_large_integers() -> None:
     assert (
         exact_json.dumps([2**64, {1, 2}], default=lambda _: [2**65]) == b"[18446744073709551616,[36893488147419103232]]"

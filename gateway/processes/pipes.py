@@ -126,10 +126,11 @@ class BoundedBuffer:
         self._tail = bytearray()
         self._head_limit = limit // 2
         self._tail_limit = limit - self._head_limit
-        self._received = 0
+        self.received = 0
+        """The number of bytes of the stream so far."""
 
     def feed(self, chunk: bytes) -> None:
-        self._received += len(chunk)
+        self.received += len(chunk)
         room = self._head_limit - len(self._head)
         if room > 0:
             self._head += chunk[:room]
@@ -138,10 +139,6 @@ class BoundedBuffer:
         # Trim only at twice the limit, so that many short writes stay cheap.
         if len(self._tail) > 2 * self._tail_limit:
             self._trim()
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._received
 
     @property
     def data(self) -> bytes:
@@ -155,10 +152,7 @@ class BoundedBuffer:
     @property
     def omitted(self) -> int:
         """The number of bytes dropped between the head and the tail."""
-        return max(0, self._received - self._head_limit - self._tail_limit)
-
-    def is_whole_within(self, size: int) -> bool:
-        return self._received <= size and not self.omitted
+        return max(0, self.received - self._head_limit - self._tail_limit)
 
     def end(self, size: int) -> bytes:
         self._trim()

@@ -64,7 +64,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._stream_ends(stdout, stderr)}") from error
         said = self._stderr_text(stderr)
         # bubblewrap and prlimit fail before the command runs, so standard output is empty.
-        if exit_code and stdout.is_empty and (problem := self.launcher.problem(exit_code, said)) is not None:
+        if exit_code and not stdout.received and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
             how = " ".join(filter(None, [_described(exit_code), self.launcher.limit_met(exit_code, said)]))
@@ -164,12 +164,13 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(f"\n\n{name}:\n{_end(text)}" for name, text in ends.items() if text.strip())
 
     def _shown(self, written: BoundedBuffer) -> str:
+        end = written.end(MAX_STDERR)
         # If the beginning is missing, the text can start with a part of a secret.
-        clean = self.sanitizer.text if written.is_whole_within(MAX_STDERR) else self.sanitizer.tail
-        return without_scratch(clean(with_newlines(written.end(MAX_STDERR).decode(errors="replace"))))
+        clean = self.sanitizer.text if len(end) == written.received else self.sanitizer.tail
+        return without_scratch(clean(with_newlines(end.decode(errors="replace"))))
 
     def _stderr_text(self, written: BoundedBuffer) -> str:
-        if written.is_empty:
+        if not written.received:
             return ""
         if not written.omitted:
             return without_scratch(self.sanitizer.text(with_newlines(written.data.decode(errors="replace"))))

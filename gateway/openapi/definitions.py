@@ -25,7 +25,7 @@ from gateway.openapi.servers import (
     missing_schemes,
     scheme_of,
 )
-from gateway.openapi.tools import Reader, resource_of, tool_of
+from gateway.openapi.tools import ApiEntry, resource_of, tool_of
 
 MANY_TOOLS: Final = 40
 _READING: Final = OperationFilter(methods=["get", "head"])
@@ -52,7 +52,7 @@ def definitions_of(
     version = version_of(root)
     node, is_3_0 = Node(dict(root), uri), version.startswith("3.0")
     made = DocumentDefinitions(
-        Reader(
+        ApiEntry(
             root=node,
             references=references,
             schemas=Schemas(references, uri=uri, is_3_0=is_3_0),
@@ -71,15 +71,15 @@ def definitions_of(
 class DocumentDefinitions:
     """Converts one document. The attributes list definitions, skipped operations and problems in document order."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, api: ApiEntry) -> None:
         self.made: Final[list[MadeDefinition]] = []
         self.left_out: Final[list[tuple[str, str]]] = []
         """Operations that are skipped, with the reasons."""
         self.errors: Final[list[tuple[tuple[str, ...], str]]] = []
         """Configuration errors, each with a path below the `openapi:` entry."""
         self.warnings: Final[list[tuple[tuple[str, ...], str]]] = []
-        self._config: Final = reader.config
-        self._reader: Final = reader
+        self._config: Final = api.config
+        self._api: Final = api
         self._operations: Final[list[Operation]] = []
         self._missing: Final[dict[str, list[str]]] = {}
         """Maps each security scheme without credentials to the operations that need the scheme."""
@@ -90,7 +90,7 @@ class DocumentDefinitions:
         self._convert()
 
     def _convert(self) -> None:
-        for each in operations_of(self._reader.root, self._reader.references):
+        for each in operations_of(self._api.root, self._api.references):
             if isinstance(each, Operation):
                 self._operations.append(each)
             else:
@@ -98,7 +98,7 @@ class DocumentDefinitions:
                 self.left_out.append((each[0], str(each[1])))
         overrides = {each.key: self._override(each) for each in self._operations}
         # Names are chosen for all operations, so that changing `include` does not rename tools.
-        prefix = f"{clean(self._reader.name)}_" if self._config.prefix is None else self._config.prefix
+        prefix = f"{clean(self._api.name)}_" if self._config.prefix is None else self._config.prefix
         wanted = {each.key: self._wanted(each, overrides[each.key][1]) for each in self._operations}
         names = names_of(wanted, prefix=prefix)
         chosen = []
@@ -134,7 +134,7 @@ class DocumentDefinitions:
 
     def _skip_reason(self, operation: Operation) -> str | None:
         config = self._config
-        if operation.extension("enabled", self._reader.root) is False:
+        if operation.extension("enabled", self._api.root) is False:
             return "`x-mcp: {enabled: false}` disables it"
         # RFC 9110 §9.3.8: the response repeats the request, so credentials must not be sent.
         if operation.method == "trace":
@@ -155,9 +155,9 @@ class DocumentDefinitions:
         try:
             if is_resource:
                 # RFC 3986 §6.2.2.1: clients normalize schemes to lower case.
-                data = resource_of(operation, self._reader, override, scheme=self._reader.name.lower())
+                data = resource_of(operation, self._api, override, scheme=self._api.name.lower())
             else:
-                data = tool_of(operation, self._reader, override)
+                data = tool_of(operation, self._api, override)
         except DocumentError as error:
             self.left_out.append((operation.key, str(error)))
             self._note_missing(operation.key, error)
@@ -173,8 +173,8 @@ class DocumentDefinitions:
             self.left_out.append((operation.key, "it is nested too deeply"))
             return
         if not self._config.ignore_security:
-            root, references = self._reader.root, self._reader.references
-            for scheme in missing_schemes(operation, root, references, self._reader.connection):
+            root, references = self._api.root, self._api.references
+            for scheme in missing_schemes(operation, root, references, self._api.connection):
                 self._missing.setdefault(scheme, []).append(operation.key)
         kind: Literal["tools", "resources"] = "resources" if is_resource else "tools"
         made = MadeDefinition(kind=kind, name=name, operation=operation.key, data=data, override=key)
@@ -187,9 +187,9 @@ class DocumentDefinitions:
     def _report_security(self) -> None:
         place = ("connection",) if self._config.connection is not None else ()
         for scheme, keys in sorted(self._missing.items()):
-            variable = f"{clean(self._reader.name).upper()}_TOKEN".replace("-", "_")
-            found = scheme_of(scheme, self._reader.root, self._reader.references)
-            name = self._config.connection or clean(self._reader.name)
+            variable = f"{clean(self._api.name).upper()}_TOKEN".replace("-", "_")
+            found = scheme_of(scheme, self._api.root, self._api.references)
+            name = self._config.connection or clean(self._api.name)
             state = "but the connection has none" if place else "but `connection` is not set"
             message = (
                 f"{_first_of(keys)} need credentials for the security scheme `{scheme}`, {state}. "
@@ -200,7 +200,7 @@ class DocumentDefinitions:
 
     def _warn(self, chosen: list[Operation]) -> None:
         warnings = self.warnings
-        for message, operations in self._reader.notes.items():
+        for message, operations in self._api.notes.items():
             warnings.append((("document",), f"{_first_of(operations)}: {message}"))
         if not self.made:
             reasons = Counter(reason for _, reason in self.left_out)
@@ -220,8 +220,8 @@ class DocumentDefinitions:
                 "with `search: true`"
             )
             warnings.append(((), message))
-        if self._reader.connection is not None:
-            differing = different_servers(chosen, self._reader.connection.base_url)
+        if self._api.connection is not None:
+            differing = different_servers(chosen, self._api.connection.base_url)
             if differing:
                 shown = ", ".join(differing[:3]) + (f" and {len(differing) - 3} more" if len(differing) > 3 else "")
                 warnings.append((("connection",), f"replaces the servers of these operations: {shown}"))

@@ -45,8 +45,8 @@ _ANNOTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
 _FIELDS: Final[Mapping[Place, str]] = {"query": "query", "header": "headers", "cookie": "cookies"}
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
-    """A document, and the entry of `openapi:` that uses it."""
+class ApiEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An OpenAPI document, and the configuration entry that uses the document."""
 
     root: Node
     references: References
@@ -81,14 +81,14 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         return [each for each in self.inputs if each.key not in self.values and each.key not in self.hidden]
 
 
-def call_of(operation: Operation, reader: Reader, override: OperationOverride) -> Call:
+def call_of(operation: Operation, api: ApiEntry, override: OperationOverride) -> Call:
     """Build the request of an operation."""
 
     def note(message: str) -> None:
-        reader.notes.setdefault(message, []).append(operation.key)
+        api.notes.setdefault(message, []).append(operation.key)
 
-    parameters = parameters_of(operation, reader.schemas, note)
-    body = request_body_of(operation, reader.schemas)
+    parameters = parameters_of(operation, api.schemas, note)
+    body = request_body_of(operation, api.schemas)
     if body is None and operation.node.value.get("requestBody") is not None:
         note("the request body is not sent: it has no content, or is optional with this method")
     names = input_names([*(each.input for each in parameters), *(body.inputs if body else ())])
@@ -98,7 +98,7 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
     if body is not None and any(keys[name][0] == "body" for name in override.hide):
         body = msgspec.structs.replace(body, is_open=False)  # a hidden member must not be sent as an undeclared one
     values = {keys[name]: value for name, value in override.set.items()}
-    credentials = {key for key in names if (key[0], key[1].lower()) in reader.credentials and key not in values}
+    credentials = {key for key in names if (key[0], key[1].lower()) in api.credentials and key not in values}
     call = Call(
         operation=operation,
         parameters=parameters,
@@ -109,41 +109,41 @@ def call_of(operation: Operation, reader: Reader, override: OperationOverride) -
     )
     for each in call.inputs:
         if each.is_required and each.key in credentials:
-            if (each.place, each.wire_name.lower()) not in sent_fields(reader.connection):
+            if (each.place, each.wire_name.lower()) not in sent_fields(api.connection):
                 note(f"`{each.wire_name}` is a credential, but the connection does not send it")
         elif each.is_required and each.key in call.hidden:
             raise DocumentError(f"`{names[each.key]}` is required, so it cannot be hidden. Use `set`")
     return call
 
 
-def tool_of(operation: Operation, reader: Reader, override: OperationOverride) -> dict[str, Json]:
+def tool_of(operation: Operation, api: ApiEntry, override: OperationOverride) -> dict[str, Json]:
     """Return the definition of an operation's tool.
 
     Raises:
         DocumentError: the operation cannot be a tool.
     """
-    call = call_of(operation, reader, override)
-    output, accepts = _response_of(operation, reader.response_schemas)
+    call = call_of(operation, api, override)
+    output, accepts = _response_of(operation, api.response_schemas)
     description = override.description or description_of(operation)
     made: dict[str, Json] = {} if description is None else {"description": description}
     if operation.tags:
         made["tags"] = operation.tags
     if annotations := _ANNOTATIONS.get(operation.method):
         made["annotations"] = dict(annotations)
-    made |= _inputs(call, reader)
-    made["http"] = http_of(call, reader, accepts)
+    made |= _inputs(call, api)
+    made["http"] = http_of(call, api, accepts)
     if output:
         made["output"] = dict(output)
     return made
 
 
-def resource_of(operation: Operation, reader: Reader, override: OperationOverride, *, scheme: str) -> dict[str, Json]:
+def resource_of(operation: Operation, api: ApiEntry, override: OperationOverride, *, scheme: str) -> dict[str, Json]:
     """Return the definition of an operation's resource or resource template.
 
     Raises:
         DocumentError: the operation cannot be a resource.
     """
-    call = call_of(operation, reader, override)
+    call = call_of(operation, api, override)
     if operation.method != "get":
         raise DocumentError("a resource must be a GET operation")
     for each in call.asked:
@@ -159,7 +159,7 @@ def resource_of(operation: Operation, reader: Reader, override: OperationOverrid
         lambda found: f"{{{call.names['path', found[1]]}}}" if ("path", found[1]) not in call.values else "-",
         operation.path.partition("#")[0].partition("?")[0],
     )
-    http = http_of(call, reader, _response_of(operation, reader.response_schemas)[1])
+    http = http_of(call, api, _response_of(operation, api.response_schemas)[1])
     kept = {each.input.wire_name for each in call.parameters if call.names[each.input.key] in query}
     if "query" in http:
         fixed = {each.input.wire_name for each in call.parameters if each.input.key in call.values}
@@ -201,10 +201,10 @@ def description_of(operation: Operation) -> str | None:
     return f"{text[:end]} …"
 
 
-def _inputs(call: Call, reader: Reader) -> dict[str, Json]:
+def _inputs(call: Call, api: ApiEntry) -> dict[str, Json]:
     """Return the key `input`. If the inputs need `$defs` or conditions, return `input_schema` instead."""
     asked = call.asked
-    definitions = reader.schemas.definitions(*(each.schema for each in asked))
+    definitions = api.schemas.definitions(*(each.schema for each in asked))
     asked_names = {call.names[each.key] for each in asked}
     dependencies = {} if call.body is None else call.body.dependencies(call.names)
     dependent = {
@@ -263,18 +263,18 @@ def _short(each: Input) -> Json:
     return schema if each.is_required else {**schema, "required": False}
 
 
-def http_of(call: Call, reader: Reader, accepts: str | None) -> dict[str, Json]:
+def http_of(call: Call, api: ApiEntry, accepts: str | None) -> dict[str, Json]:
     made: dict[str, Json] = {}
     base = ""
-    if reader.config.connection is not None:
-        made["connection"] = reader.config.connection
+    if api.config.connection is not None:
+        made["connection"] = api.config.connection
     else:
-        base = base_url(call.operation, reader.root)
+        base = base_url(call.operation, api.root)
     if call.operation.method != "get" or call.body is not None:
         made["method"] = call.operation.method.upper()
     made["url"] = _text_of([base, *_path(call)])
-    if reader.config.connection is None and reader.config.allow_private is not None:
-        made["allow_private"] = reader.config.allow_private
+    if api.config.connection is None and api.config.allow_private is not None:
+        made["allow_private"] = api.config.allow_private
     fields: dict[str, dict[str, Json]] = {"query": {}, "headers": {}, "cookies": {}}
     for each in call.parameters:
         key = each.input.key
@@ -284,7 +284,7 @@ def http_of(call: Call, reader: Reader, accepts: str | None) -> dict[str, Json]:
     shown = {key: name for key, name in call.names.items() if key not in call.hidden}
     body = {} if call.body is None else call.body.http(shown, call.values)
     # Do not override the connection's `Accept`.
-    if accepts is not None and (reader.connection is None or "accept" not in map(str.lower, reader.connection.headers)):
+    if accepts is not None and (api.connection is None or "accept" not in map(str.lower, api.connection.headers)):
         fields["headers"] = {"Accept": accepts, **fields["headers"]}
     fields["headers"] |= body.pop("headers", {})
     return {**made, **{name: value for name, value in fields.items() if value}, **body}

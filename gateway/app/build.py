@@ -293,7 +293,6 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
     if replica is not None and agreement is not None:
         changes = SharedChanges(replica, store=store, notifier=notifier, events=events)
         stack.push_async_callback(changes.close)
-        changes.start()
         stack.push_async_callback(agreement.close)
     events.subscribe(WatchedResourcesChanged, lambda _: _watch_upstreams(upstreams, notifier, store.current))
     events.subscribe(UpstreamResourceUpdated, lambda event: _resource_updated(event, upstreams, notifier, pipeline))

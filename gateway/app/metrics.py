@@ -112,7 +112,7 @@ def _clients(
 def _upstreams(upstreams: UpstreamSource) -> Sources:
     return {
         "mcp_gateway_upstream_up": lambda: {
-            (name,): server.status()["state"] == "up" for name, server in upstreams.servers.items()
+            (name,): server.state == "up" for name, server in upstreams.servers.items()
         },
         "mcp_gateway_upstream_calls_total": lambda: {
             (name, outcome): count

@@ -177,8 +177,6 @@ class SharedChanges:
         replica.mailbox.on(_ANNOUNCEMENT, self._take)
         replica.mailbox.on(_SIGN_IN, self._take_sign_in)
         replica.store.on_return(self._take_disabled)
-
-    def start(self) -> None:
         self._tasks.begin(self._refresh(), name="shared changes")
 
     async def close(self) -> None:

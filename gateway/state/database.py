@@ -46,28 +46,26 @@ class StateDatabase:
         self._queue: Final[SimpleQueue[Transaction | None]] = SimpleQueue()
         self._loop: asyncio.AbstractEventLoop
         self._closed: Final = asyncio.Event()
-        self._thread: threading.Thread | None = None
+        self._is_open = False
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
         opened: asyncio.Future[None] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._serve, args=(opened,), name="state database", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._serve, args=(opened,), name="state database", daemon=True).start()
+        self._is_open = True
         await opened
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # Clear `_thread` first, so that `_put` refuses new jobs, which would never run.
-        thread, self._thread = self._thread, None
+        self._is_open = False
         # Hand over the last jobs now, because the call that `_put` scheduled could still be pending.
         self._hand_over()
         self._queue.put(None)
-        if thread is not None:
-            with suppress(TimeoutError):
-                # Do not use join(), which would block the event loop. The daemon thread does not delay the exit if the
-                # disk hangs.
-                async with asyncio.timeout(_CLOSE_SECONDS):
-                    await self._closed.wait()
+        with suppress(TimeoutError):
+            # Do not use join(), which would block the event loop. The daemon thread does not delay the exit if the disk
+            # hangs.
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._closed.wait()
 
     @property
     def is_durable(self) -> bool:
@@ -93,7 +91,7 @@ class StateDatabase:
         }
 
     def _put(self, job: Transaction) -> None:
-        if self._thread is None:
+        if not self._is_open:
             raise RuntimeError("the database is closed")
         # Jobs of one turn are committed together.
         if not self._posted:

@@ -64,7 +64,6 @@ async def joined(stack: AsyncExitStack, server: RedisServer) -> Member:
     replica = await stack.enter_async_context(Replica(server.url, clock=lambda: 1000.0))
     member = Member(replica)
     stack.push_async_callback(member.changes.close)
-    member.changes.start()
     await replica.open()
     return member
 

@@ -341,7 +341,8 @@ async def test_keys_url_can_be_configured() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", ["https://[::1].evil/mcp", "https://[::1]x/mcp", "https://[::1]:1/mcp", "http://[::1]/mcp"]
+    "other",
+    ["https://[::1].evil/mcp", "https://[::1]x/mcp", "https://[::1]:1/mcp", "http://[::1]/mcp", "https://[::1/mcp"],
 )
 def test_audience_compares_the_whole_host(other: str) -> None:
     ours = normal_audience("https://[::1]/mcp")

@@ -251,11 +251,21 @@ async def test_denied_sign_in_shows_the_reason_as_text(tmp_path: Path, idp: Prov
     assert "<script" not in page
 
 
-async def test_server_without_pkce_is_rejected(tmp_path: Path, idp: Provider) -> None:
-    idp.metadata = {"code_challenge_methods_supported": ["plain"]}
+@pytest.mark.parametrize(
+    ("metadata", "reason"),
+    [
+        ({"code_challenge_methods_supported": ["plain"]}, "does not support PKCE with S256"),
+        ({"authorization_endpoint": "http://id.example.com/"}, "has no authorization endpoint with an https URL"),
+        ({"registration_endpoint": None}, "does not allow clients to register"),
+    ],
+)
+async def test_unsuitable_authorization_server_is_rejected(
+    tmp_path: Path, idp: Provider, metadata: dict[str, Any], reason: str
+) -> None:
+    idp.metadata = metadata
     async with serving(tmp_path, file_for(idp)) as served:
         status, page = await served.sign_in(ANN)
-        assert (status, "PKCE" in page) == (424, True)
+        assert (status, reason in page) == (424, True)
     assert not idp.asked
 
 

@@ -110,3 +110,38 @@ async def test_tool_with_required_task_support_is_called_as_a_task(tmp_path: Pat
 async def test_content_of_other_types_becomes_blocks(tmp_path: Path, content: Json) -> None:
     async with relayed(tmp_path, {**with_tools(OBJECT), "tools/call": {"content": content}}) as (_, client, _):
         assert await client.text("t0") == "some text"
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image", "mimeType": "image/png"},
+        {"type": "resource", "resource": {"uri": "file:///a"}},
+        {"type": 7},
+    ],
+    ids=["image", "resource", "type"],
+)
+async def test_invalid_content_is_replaced_by_a_note(tmp_path: Path, block: JsonObject) -> None:
+    content = [{"type": "text", "text": "some text"}, block]
+    async with relayed(tmp_path, {**with_tools(OBJECT), "tools/call": {"content": content}}) as (_, client, _):
+        first, second = (await client.call("t0"))["content"]
+
+    assert first == content[0]
+    assert "invalid content" in second["text"]
+
+
+async def test_tool_that_is_listed_twice_is_offered_once(tmp_path: Path) -> None:
+    tool = {"name": "t0", "inputSchema": OBJECT}
+    async with relayed(tmp_path, {"tools/list": {"tools": [tool, tool]}}) as (_, client, running):
+        tools = (await client.request("tools/list"))["tools"]
+        warnings = running.status()["warnings"]
+
+    assert [each["name"] for each in tools] == ["t0"]
+    assert any("the upstream lists it twice" in each for each in warnings)
+
+
+async def test_response_without_a_list_is_reported(tmp_path: Path) -> None:
+    async with relayed(tmp_path, {"tools/list": {}}) as (_, _, running):
+        [upstream] = running.status()["upstreams"].values()
+
+    assert upstream["missing"] == {"tools": "responds to tools/list without `tools`"}

@@ -8,16 +8,16 @@ import pytest_asyncio
 from gateway.json_types import Json, JsonObject
 from gateway.transports.memory import Listener
 from tests.behaviour.inside import Client, product
-from tests.upstreams.upstream_servers import WAYS, Way, reached
+from tests.upstreams.upstream_servers import DIALECTS, Dialect, reached
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=WAYS, ids=str)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=DIALECTS, ids=str)
 async def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    way: Way = request.param
-    folder = tmp_path_factory.mktemp(str(way))
-    async with reached(way) as entry, product(folder, f"upstreams:\n  shelf:\n    {entry}\n") as client:
+    dialect: Dialect = request.param
+    folder = tmp_path_factory.mktemp(str(dialect))
+    async with reached(dialect) as entry, product(folder, f"upstreams:\n  shelf:\n    {entry}\n") as client:
         yield client
 
 

@@ -16,7 +16,7 @@ from tests.behaviour.client import Call, Client
 from tests.behaviour.conftest import NewClient
 from tests.e2e.daemon import Daemon, serving
 from tests.upstreams.test_failures import odd
-from tests.upstreams.upstream_servers import WAYS, Way, over_stdio, reached, until_offered
+from tests.upstreams.upstream_servers import DIALECTS, Dialect, over_stdio, reached, until_offered
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -30,17 +30,17 @@ CELLS: Final = [
 ]
 
 
-@pytest.fixture(scope="session", params=WAYS, ids=str)
-def way(request: pytest.FixtureRequest) -> Way:
-    found: Way = request.param
+@pytest.fixture(scope="session", params=DIALECTS, ids=str)
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    found: Dialect = request.param
     return found
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def daemon(way: Way, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
-    path: Path = tmp_path_factory.mktemp(f"asking-{way}") / "config.yaml"
+async def daemon(dialect: Dialect, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Daemon]:
+    path: Path = tmp_path_factory.mktemp(f"asking-{dialect}") / "config.yaml"
     async with AsyncExitStack() as stack:
-        entry = await stack.enter_async_context(reached(way))
+        entry = await stack.enter_async_context(reached(dialect))
         path.write_text(f"upstreams:\n  shelf:\n    {entry}\n", encoding="utf-8")
         daemon = await stack.enter_async_context(serving(path, "--http", "127.0.0.1:0", "--state-dir", "none"))
         await until_offered(daemon, "shelf_echo")
@@ -77,7 +77,7 @@ async def test_roots_reach_the_upstream(cell: Cell, daemon: Daemon, new_client: 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 async def test_question_of_a_legacy_upstream_causes_one_call(
-    cell: Cell, way: Way, daemon: Daemon, new_client: NewClient
+    cell: Cell, dialect: Dialect, daemon: Daemon, new_client: NewClient
 ) -> None:
     client = await new_client(cell, capabilities=EVERYTHING, daemon=daemon)
     before = int(await text(client, "shelf_times_asked"))
@@ -85,7 +85,7 @@ async def test_question_of_a_legacy_upstream_causes_one_call(
     await text(client, "shelf_ask_name")
 
     # A modern server asks with the result of a call, so the answer needs another call.
-    assert int(await text(client, "shelf_times_asked")) - before == (1 if way.era == "legacy" else 2)
+    assert int(await text(client, "shelf_times_asked")) - before == (1 if dialect.era == "legacy" else 2)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -134,8 +134,8 @@ async def test_update_of_watched_resource_is_relayed(cell: Cell, daemon: Daemon,
     assert told["uri"] == "note://one"
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way.era == "legacy"], ids=str, indirect=True)
-async def test_call_with_a_question_becomes_a_task(way: Way, daemon: Daemon, new_client: NewClient) -> None:
+@pytest.mark.parametrize("dialect", [each for each in DIALECTS if each.era == "legacy"], ids=str, indirect=True)
+async def test_call_with_a_question_becomes_a_task(dialect: Dialect, daemon: Daemon, new_client: NewClient) -> None:
     client = await new_client(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
     before = int(await text(client, "shelf_times_asked"))  # asks no question
 
@@ -153,9 +153,9 @@ async def test_call_with_a_question_becomes_a_task(way: Way, daemon: Daemon, new
     assert int(await text(client, "shelf_times_asked")) - before == 1
 
 
-@pytest.mark.parametrize("way", [way for way in WAYS if way.era == "legacy"], ids=str, indirect=True)
+@pytest.mark.parametrize("dialect", [each for each in DIALECTS if each.era == "legacy"], ids=str, indirect=True)
 async def test_cancelled_task_cancels_the_upstream_call(
-    way: Way, daemon: Daemon, new_client: NewClient, tmp_path: Path
+    dialect: Dialect, daemon: Daemon, new_client: NewClient, tmp_path: Path
 ) -> None:
     client = await new_client(MODERN, capabilities={**EVERYTHING, "extensions": {TASKS: {}}}, daemon=daemon)
     mark = tmp_path / "mark"

@@ -16,7 +16,7 @@ SERVER: Final = Path(__file__).parent / "testdata" / "upstream.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class Dialect:
     """The transport and era of an upstream."""
 
     transport: str
@@ -26,12 +26,12 @@ class Way:
         return f"{self.transport}-{self.era}"
 
 
-WAYS: Final = [
-    Way(transport="stdio", era="legacy"),
-    Way(transport="stdio", era="modern"),
-    Way(transport="http", era="legacy"),
-    Way(transport="http", era="modern"),
-    Way(transport="sse", era="legacy"),
+DIALECTS: Final = [
+    Dialect(transport="stdio", era="legacy"),
+    Dialect(transport="stdio", era="modern"),
+    Dialect(transport="http", era="legacy"),
+    Dialect(transport="http", era="modern"),
+    Dialect(transport="sse", era="legacy"),
 ]
 
 
@@ -43,16 +43,16 @@ def over_stdio(server: Path = SERVER, *, era: str = "") -> str:
 
 
 @asynccontextmanager
-async def reached(way: Way, server: Path = SERVER) -> AsyncIterator[str]:
+async def reached(dialect: Dialect, server: Path = SERVER) -> AsyncIterator[str]:
     """Start a server, and yield the keys of its entry."""
-    if way.transport == "stdio":
-        yield over_stdio(server, era=way.era)
+    if dialect.transport == "stdio":
+        yield over_stdio(server, era=dialect.era)
         return
     async with serving(server, "--http", "127.0.0.1:0", "--state-dir", "none") as daemon:
         url = await daemon.url()
-        if way.transport == "sse":
+        if dialect.transport == "sse":
             url = url.replace("/mcp", "/sse")
-        yield f"url: {url}\n    type: {way.transport}\n    era: {way.era}\n    allow_private: true"
+        yield f"url: {url}\n    type: {dialect.transport}\n    era: {dialect.era}\n    allow_private: true"
 
 
 async def until_offered(daemon: Daemon, tool: str) -> None:

@@ -1,1 +1,1 @@
-"""Child processes: start them, read their output, and end them with all their descendants."""
+"""Starts child processes, reads their output, and ends them with all their descendants."""

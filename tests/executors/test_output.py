@@ -389,6 +389,12 @@ async def test_media_without_room_are_linked_or_an_error() -> None:
     assert base64.b64decode(kept["blob"]) == PNG * 20
 
 
+async def test_output_of_an_unknown_type_is_text_if_it_is_utf8() -> None:
+    assert text_of(await shape(raw("ü", "application/x-own"))) == "ü"
+    [block] = (await shape(raw(b"\xff", "application/x-own"))).content
+    assert block["type"] == "resource"
+
+
 async def test_outcome_must_have_the_declared_kind_of_content() -> None:
     blocks = Blocks(content=({"type": "text", "text": "x"},))
     assert "returned content blocks" in error_of(await shape(blocks, backend="python", schema={"type": "object"}))

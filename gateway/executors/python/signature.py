@@ -45,7 +45,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     input_schema: JsonObject
     output_schema: JsonObject | None
-    """The schema of the result. None if the return type is not an object or array, or has unknown members."""
+    """The schema of the result. None if the return type is not an object or array with known members."""
     parameters: Mapping[str, FunctionParameter]
     context_parameter: str | None
     takes_others: bool

@@ -27,7 +27,7 @@ from gateway.platform_facilities import IS_LINUX
 from gateway.processes.process_tree import Command
 
 _SIGNALS: Final[Mapping[int, str]] = {signal.SIGXCPU: "cpu", signal.SIGXFSZ: "file_size"}
-"""Signals that the kernel sends only when a process reaches a limit."""
+"""Signals that the kernel sends only when a process reaches a limit, and the configuration key of the limit."""
 _LIMIT_MESSAGES: Final = {
     # Messages of libc, Python, C++, GNU programs, the dynamic loader, the JVM and shells.
     "memory": re.compile(

@@ -59,10 +59,7 @@ async def issuer_metadata(issuer: str, fetch: Fetch, *, advice: str = "") -> tup
 
 
 async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> tuple[str, JsonObject]:
-    """Return the URL and the content of the first document that exists.
-
-    If none exists, raise NotFoundError(`missing`).
-    """
+    """Return the URL and the content of the first document that exists, or raise NotFoundError(`missing`)."""
     for url in urls:
         try:
             document = await fetch(url)

@@ -21,10 +21,7 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
     service_manager: ServiceManager
 
     async def reload(self, *, trigger: Trigger = "request") -> JsonObject:
-        """Reload the configuration files.
-
-        Return the number of the served configuration (`generation`), and any problems.
-        """
+        """Reload the configuration files. Return the number of the served configuration, and any problems."""
         # systemd.service(5), Type=notify-reload: `systemctl reload` returns once `ready` is sent.
         self.service_manager.reloading()
         status = await self.reloader.reload(trigger=trigger)

@@ -30,10 +30,7 @@ class ExitWatchdog:
         threading.Thread(target=self._wait, name="exit watchdog", daemon=True).start()
 
     def arm(self, *, seconds: float, exit_code: int = 0) -> None:
-        """End the process with `exit_code` after `seconds`.
-
-        If several calls set a deadline, the earliest one applies.
-        """
+        """End the process with `exit_code` after `seconds`. The earliest deadline of all calls applies."""
         self._deadlines.put((time.monotonic() + seconds, exit_code))
 
     def exit_now(self, exit_code: int) -> None:

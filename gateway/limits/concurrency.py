@@ -18,10 +18,7 @@ from gateway.state.redis_limits import RedisSemaphores
 
 
 class ConcurrencyLimiter:
-    """Holds the semaphores of all limits.
-
-    Configuration reloads keep them, so that running calls still count afterwards.
-    """
+    """Holds the semaphores of all limits, also across configuration reloads, so that running calls still count."""
 
     def __init__(self, *, shared: RedisSemaphores | None = None) -> None:
         self._callers: Final = Semaphores("calls", store=shared)
@@ -36,10 +33,7 @@ class ConcurrencyLimiter:
         return self._shared is not None and not self._shared.is_unavailable
 
     def try_acquire(self, primitive: str, limit: Limit) -> "ConcurrencyPermit | None":
-        """Return a permit that only counts against the limit of a tool, resource or prompt.
-
-        Return None if no slot is free.
-        """
+        """Return a permit for the limit of a tool, resource or prompt only, or None if no slot is free."""
         semaphore = self._primitives[primitive]
         return ConcurrencyPermit((semaphore,)) if semaphore.try_acquire(limit) else None
 

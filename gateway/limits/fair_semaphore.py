@@ -108,10 +108,7 @@ class FairSemaphore:
         self.release()
 
     def note_resumed(self, *, over_limit: bool) -> None:
-        """Count a suspended call as running.
-
-        `over_limit` means that the call has not waited for a slot in `reacquire`.
-        """
+        """Count a suspended call as running. With `over_limit`, the call has not waited for a slot."""
         self.suspended -= 1
         self.running += over_limit
 
@@ -141,10 +138,7 @@ class FairSemaphore:
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse waiting calls until at most `most` are left.
-
-        Each time, choose the caller with the most waiting calls.
-        """
+        """Refuse calls of the caller with the most waiting calls, until at most `most` calls are left."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 
@@ -227,10 +221,7 @@ class _CallerQueue:
         return max(self._turns, key=lambda caller: len(self._turns[caller]))
 
     def greediest(self, *, than: str) -> str | None:
-        """Return the caller with the most waiting calls.
-
-        Return None if `than` would have as many after one more call.
-        """
+        """Return the caller with the most waiting calls, or None if `than` has as many, counting one more call."""
         caller, turns = max(self._turns.items(), key=lambda item: len(item[1]), default=(than, ()))
         return caller if len(turns) > len(self._turns.get(than, ())) + 1 else None
 

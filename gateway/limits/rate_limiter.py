@@ -32,10 +32,7 @@ _SOON: Final = 0.001
 
 
 class RateLimiter:
-    """Holds the logs of all limits.
-
-    Configuration reloads keep the logs, so that earlier calls still count afterwards.
-    """
+    """Holds the logs of all limits, also across configuration reloads, so that earlier calls still count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, shared: RedisRates | None = None) -> None:
         """`shared` counts the calls of all replicas. None for a single process."""

@@ -25,10 +25,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AddressRefusedError(OSError):
-    """Raised for a blocked address.
-
-    The base class is `OSError`, so that aiohttp tries the other addresses of the host.
-    """
+    """Raised for a blocked address. After an `OSError`, aiohttp tries the next address of the host."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(errno.EACCES, f"the host has {kind}, which is not allowed")

@@ -77,10 +77,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def key(self) -> str:
-        """The key of stored records.
-
-        A changed URL, client or issuer results in a new key, so old tokens are not used.
-        """
+        """The key of stored records. A new URL, client or issuer changes the key, so old tokens are not used."""
         return entry_key(self.name, self.config, self.service_url)
 
     @property

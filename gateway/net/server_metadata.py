@@ -69,10 +69,7 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def issuer_sender(clients: HttpClients) -> Sender:
-    """Return a sender for requests to issuers.
-
-    Private addresses are allowed, because the operator configures the issuers.
-    """
+    """Return a sender for requests to issuers, which can have private addresses."""
     return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
 
 

@@ -232,10 +232,7 @@ class SignIns:
         return tokens.expires_at is not None and tokens.expires_at - margin < self._clock()
 
     async def link(self, required: SignInRequiredError) -> str:
-        """Return a link with which the caller can sign in.
-
-        Raise ExecutionError if the caller must sign in another way.
-        """
+        """Return a link for signing in. Raise ExecutionError if the caller must sign in another way."""
         if self.base_url is None and required.subject is not None and required.subject.key is not None:
             title = required.entry.title
             raise ExecutionError(
@@ -245,10 +242,7 @@ class SignIns:
         return f"{self.base_url}{PAGES}/{await self.begin(required)}"
 
     async def begin(self, required: SignInRequiredError) -> str:
-        """Create a sign-in, and return the secret part of its link.
-
-        Raise ExecutionError if the caller is not allowed to sign in.
-        """
+        """Create a sign-in, and return the secret part of its link. Raise ExecutionError if this is not allowed."""
         entry, subject = required.entry, required.subject
         if subject is None or subject.key is None:
             raise entry.unknown_user()

@@ -248,10 +248,7 @@ def read_token(
 
 
 def content_of(response: Response) -> Mapping[str, Json]:
-    """Return the members of a token response, which is JSON or a form (GitHub).
-
-    Return an empty mapping for other content.
-    """
+    """Return the members of a token response (JSON or a form), or an empty mapping for other content."""
     text = response.body.decode("utf-8-sig", "replace")
     try:
         # Parse numbers as floats, which have no limit on digits.

@@ -74,10 +74,7 @@ class SignInPages:
         issuers: TokenEndpoint,
         served: Callable[[], frozenset[str]],
     ) -> None:
-        """`issuers` sends requests to the issuers of `auth.oauth`.
-
-        `served` returns the keys of the configured services.
-        """
+        """`issuers` sends requests to issuers. `served` returns the keys of the configured services."""
         self._sign_ins: Final = sign_ins
         self._access: Final = access
         self._browsers: Final = BrowserSignIns(sign_ins, authenticator=access.authenticator, endpoint=issuers)

@@ -110,10 +110,7 @@ class RedisConnection:
         return await self._retry(lambda: self._evaluate(script, keys, values))
 
     async def attempt(self, script: str, keys: Sequence[str], *values: str | bytes | float) -> Json:
-        """Run a script without retries, because the script is not idempotent.
-
-        Raise StoreUnavailableError during an outage.
-        """
+        """Run a script that is not idempotent, without retries. Raise StoreUnavailableError during an outage."""
         if self.is_unavailable:
             raise StoreUnavailableError(self.problem)
         began = asyncio.get_running_loop().time()

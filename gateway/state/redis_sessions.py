@@ -156,10 +156,7 @@ class RedisSessionStore:
         return None if record is None or record.expires <= self._clock() else record
 
     async def save(self, nonce: str, record: SessionRecord, *, before: SessionRecord | None = None) -> None:
-        """Write a record, and notify the other replicas that use the session.
-
-        While Redis is unavailable, queue the record.
-        """
+        """Write a record, and notify other replicas that use the session. During an outage, queue the record."""
         if self._store.is_unavailable:
             return self._queue_write(nonce, record, before)
         try:

@@ -55,10 +55,7 @@ class ParkedCall(RelayedCall):
         self._task.add_done_callback(lambda _: self._changed.set())
 
     def attach(self, invocation: Invocation) -> bool:
-        """Continue the call for another request of the client.
-
-        Return False if a different request is using the call.
-        """
+        """Continue the call for another request. Return False if a different request is using the call."""
         if self._invocation is not None and self._invocation is not invocation:
             return False
         if self._expiry is not None:
@@ -172,10 +169,7 @@ class ParkedCalls:
                 call.end()
 
     def give_up(self, kept: JsonObject) -> None:
-        """Cancel the parked calls of a request.
-
-        `kept` contains the values that `Context.once` recorded for the request.
-        """
+        """Cancel the parked calls of a request. `kept` contains its values from `Context.once`."""
         for key in _KEYS:
             call = self._calls.get(str(kept.get(key, "")))
             if call is not None and call.is_parked:

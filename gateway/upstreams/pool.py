@@ -263,10 +263,7 @@ class SessionPool:
         return result
 
     async def session_for(self, call: RelayedCall | None) -> Session:
-        """Return an open session for a call, or the shared session if `call` is None.
-
-        Raise UpstreamError on failure.
-        """
+        """Return an open session for a call, or the shared session without a call. Raise UpstreamError on failure."""
         key = self._key(call)
         held = self._held.get(key)
         if held is not None and not held.is_closed:
@@ -367,10 +364,7 @@ class SessionPool:
         self._end(session)
 
     def close_idle(self) -> None:
-        """Close sessions that have been unused for longer than `idle`.
-
-        With `start: eager`, keep the shared session open.
-        """
+        """Close sessions that were unused for longer than `idle`. With `start: eager`, keep the shared session."""
         oldest = monotonic() - self.config.idle.total_seconds()
         for key, session in tuple(self._held.items()):
             is_kept = self.config.start == "eager" and key == SHARED

@@ -173,10 +173,7 @@ class Relay(msgspec.Struct, frozen=True, kw_only=True):
 def tool_relay(
     relay: Relay, name: str, *, is_repeatable: bool, mirrored: tuple[HeaderParameter, ...], is_task: bool
 ) -> Executor:
-    """Return an executor that calls a tool.
-
-    With `is_task`, each call is sent as a task (2025-11-25 basic/utilities/tasks).
-    """
+    """Return an executor that calls a tool. With `is_task`, each call is a task (2025-11-25 basic/utilities/tasks)."""
 
     async def execute(invocation: Invocation) -> Outcome:
         params: dict[str, Json] = {"name": name, "arguments": invocation.arguments}

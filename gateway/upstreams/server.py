@@ -119,10 +119,7 @@ class UpstreamServer:
                 await watch(self._watched)
 
     def lists_changed(self) -> None:
-        """Read the lists again soon.
-
-        Also called after the end of a session, because notifications could have been missed.
-        """
+        """Read the lists again soon. After a session has ended, notifications could have been missed."""
         self._is_stale = True
         self._wake.set()
 

@@ -57,9 +57,9 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def discover(session: Session, *, before: ServerLists | None) -> ServerLists:
-    """Read all lists of a server, and truncate long lists.
+    """Read all lists of a server, and truncate long ones.
 
-    If a list cannot be read, use the earlier list in `before`.
+    If a list cannot be read, use its older version in `before`.
     """
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
@@ -128,10 +128,7 @@ async def _all_pages(
 
 
 async def recall(documents: DocumentStore | None, name: str, *, server: str) -> ServerLists | None:
-    """Return the stored lists of a configuration entry.
-
-    Return None if a server with a different digest sent these lists.
-    """
+    """Return the stored lists of a configuration entry, or None if a server with a different digest sent them."""
     content = None if documents is None else await documents.read(f"upstream:{name}")
     try:
         record = {} if content is None else msgspec.json.decode(content, type=dict[str, Json])

@@ -124,10 +124,7 @@ def _json(value: Json) -> web.Response:
 async def ask_workers(
     directory: Path, method: str, path: str, *, without: int | None = None, seconds: float = _RESPONSE_SECONDS
 ) -> dict[int, Json]:
-    """Send a request to all workers except `without`.
-
-    Return their responses by worker number, with None for failures.
-    """
+    """Send a request to all workers except `without`. Return responses by worker number, with None for failures."""
     names = await asyncio.to_thread(lambda: [each.stem for each in directory.glob(f"*{SOCKET_SUFFIX}")])
     numbers = sorted(int(name) for name in names if name.isdigit() and int(name) != without)
     responses = await asyncio.gather(*(_ask(socket_path(directory, each), method, path, seconds) for each in numbers))

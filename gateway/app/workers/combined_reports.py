@@ -54,10 +54,7 @@ def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
 
 
 def metrics_of_all(texts: Sequence[str], accept: str) -> tuple[bytes, str]:
-    """Combine the workers' metrics in a format that the header `accept` allows.
-
-    This function blocks, so use a thread.
-    """
+    """Combine the workers' metrics in a format that the header `accept` allows. This function blocks."""
     families: dict[str, list[Metric]] = {}
     for text in texts:
         for family in text_string_to_metric_families(text):

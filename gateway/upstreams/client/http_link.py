@@ -179,10 +179,7 @@ async def read_body(answer: Answer) -> bytes:
 
 
 def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
-    """Return the exception for an HTTP error response.
-
-    With `has_session`, the error can mean that the session has ended.
-    """
+    """Return the exception for an HTTP error response. With `has_session`, the session can have ended."""
     text = body[:_EXCERPT].decode(errors="replace").strip()
     said = f"responds with {answer.status} {answer.reason}".rstrip()
     full = f"{said}: {text}" if text else said

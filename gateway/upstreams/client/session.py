@@ -206,10 +206,7 @@ class Session:
         await self._link.send(message, self._fields(method, {}, None, ()))
 
     def roots_changed(self) -> None:
-        """Notify the server that the client's roots have changed.
-
-        Since 2026-07-28, servers request roots when needed.
-        """
+        """Notify the server that the client's roots have changed. Since 2026-07-28, servers request roots."""
         if self.era is Era.LEGACY and "roots" in self._declared:
 
             async def notify() -> None:

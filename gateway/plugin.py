@@ -437,7 +437,7 @@ class Context(_Facts, Protocol):
     async def ask_before(self, requests: Mapping[str, JsonObject]) -> Mapping[str, Json]:
         """Like `ask`, but ask the questions before the call becomes a task (`task:` in the file).
 
-        The call of an async function becomes a task at its first `await`, so ask these questions first. For plain
+        The call of an async function can become a task as soon as it waits, so ask these questions first. For plain
         functions, set `ask: before` or `after` in `task`. In a call that already is a task, this is the same as `ask`.
         """
 

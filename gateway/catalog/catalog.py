@@ -93,7 +93,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """Instructions from the configuration files. `all_instructions` also contains the instructions of upstreams."""
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)
     unavailable: Mapping[str, str] = msgspec.field(default_factory=empty)
-    """Maps the tool prefix of each unavailable upstream to the name of the upstream."""
+    """Maps tool prefixes to the names of unavailable upstreams. Only contains upstreams that all callers can see."""
     page_size: int
     cache_ttl: timedelta
     tools: Mapping[str, Tool] = msgspec.field(default_factory=empty)

@@ -154,10 +154,10 @@ async def fetched_sources(settings: Settings) -> AsyncIterator[FetchedSources | 
 @contextmanager
 def _loaded(settings: Settings, sources: FetchedSources | None) -> Iterator[LoadedConfig]:
     redactor = LiveRedactor() if sources is None else sources.redactor
-    unfetched = _upstreams(Services()), OpenApiSource()
+    used = (_upstreams(Services()), OpenApiSource()) if sources is None else sources.all
     with _logs(settings, redactor) if sources is None else nullcontext():
         with gc_paused():
-            definitions = load_definitions(settings.config, unfetched if sources is None else sources.all)
+            definitions = load_definitions(settings.config, used)
             loaded, _ = with_identity(definitions, dependencies=FileDependencies())
         redactor.replace(loaded.redactor)
         yield loaded

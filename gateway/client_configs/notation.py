@@ -125,6 +125,8 @@ def _parse_toml(text: str) -> Json:
 
 
 def _put_toml(text: str, path: Sequence[str], value: Json) -> str:
+    if not isinstance(value, dict):
+        raise NotEditableError("only a table can be added")
     table = "\n".join(_tables(tuple(path), value))
     starts = [match.start() for match in _HEADER.finditer(text)]
     own = [(start, end) for start, end in pairwise([*starts, len(text)]) if _is_below(text, start, path)]

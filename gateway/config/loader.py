@@ -83,7 +83,7 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     left_out: tuple[Unavailable, ...] = ()
     instructions: Mapping[str, str] = msgspec.field(default_factory=dict)
     unavailable: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Maps the tool prefix of each unavailable upstream to the name of the upstream."""
+    """Maps tool prefixes to the names of unavailable upstreams. Only contains upstreams that all callers can see."""
     fingerprints: tuple[str, ...] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""Facts about files, programs and processors of this machine.
+"""Facts about files and processors of this machine.
 
 pathlib raises if a directory is not accessible, a name is too long, or a path contains NUL. The functions below treat
 such a path as missing.

@@ -63,7 +63,9 @@ class ListPages:
     def page(self, name: str, *, catalog: Catalog, revision: str, cursor: Json) -> bytes:
         """Return the encoded result of a list method. Raise RpcError (-32602) if the cursor is invalid or stale."""
         offset = 0 if cursor is None else self._offset(name, catalog, cursor)
-        if catalog.generation != self._generation:
+        if catalog.generation < self._generation:  # keep the pages of the current catalog
+            return self._encode(name, catalog, revision, offset)
+        if catalog.generation > self._generation:
             self._generation, self._pages = catalog.generation, {}
         key = (name, revision, offset, catalog.view, catalog.scoped_to)
         if (page := self._pages.get(key)) is None:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import random
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -265,15 +266,22 @@ class _Lines(BackgroundWriter):
 
 
 def json_line(record: Mapping[str, Json], **_options: Json) -> str:
-    """Encode a record as one line of JSON. If any character is not printable, all non-ASCII characters are escaped.
+    """Encode a record as one line of JSON, with escapes for characters that are not printable.
 
-    Unprintable characters in text from callers could end the line for some readers, or control a terminal.
+    Such characters in text from callers could end the line for some readers, or control a terminal.
     """
     try:
         line = orjson.dumps(record).decode()
     except TypeError:  # A lone surrogate or an integer of more than 64 bits.
-        line = "\n"
-    return line if line.isprintable() else json.dumps(record, default=repr, separators=(",", ":"))
+        return json.dumps(record, default=repr, separators=(",", ":"))
+    return line if line.isprintable() else _NOT_ASCII.sub(_escaped, line)
+
+
+_NOT_ASCII: Final = re.compile(r"[^ -~]")
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0] if match[0].isprintable() else json.dumps(match[0])[1:-1]
 
 
 def _visible(event: EventDict) -> EventDict:

@@ -94,7 +94,7 @@ class CallFacts(Protocol):
 
     @property
     def name(self) -> str | None:
-        """The name of the tool, resource or prompt. None if it is unknown to the caller."""
+        """The key of the tool, resource or prompt in the configuration. None if it is unknown to the caller."""
 
     @property
     def is_hidden(self) -> bool:

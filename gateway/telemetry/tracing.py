@@ -32,7 +32,10 @@ def open_tracing(environ: Mapping[str, str]) -> "Spans | None":
     try:
         begin: Callable[[], Spans] = import_module(_RECORDER).begin
         return begin()
-    except ModuleNotFoundError:
+    except ModuleNotFoundError as error:
+        # A missing module of our own is a bug.
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
         log.warning("spans are not recorded", reason="OpenTelemetry is not installed", install=install_command("otel"))
     except ValueError as error:  # A variable has an invalid value.
         log.warning("spans are not recorded", reason=str(error))

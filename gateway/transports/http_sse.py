@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from gateway.access.identity import Identity
 from gateway.errors import StoreUnavailableError
-from gateway.protocol.dispatcher import Dispatcher, Received
+from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
 from gateway.state.mailbox import Mailbox
@@ -27,7 +27,7 @@ from gateway.transports.http.body import read_body
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.quota import RequestLimits, ResourceQuota
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event
-from gateway.wire.jsonrpc import Batch, InvalidMessageError, Request, size_of
+from gateway.wire.jsonrpc import Batch, InvalidMessageError, Message, Request, size_of
 
 SSE_PATH: Final = "/sse"
 MESSAGES_PATH: Final = "/messages"
@@ -139,8 +139,8 @@ class HttpSse:
             return request.refuse(_only("POST"))
         session_id = request.raw.query.get("session_id", "")
         client = self._client_of(session_id, request.caller)
-        holder = self._replica_of(session_id)
-        if client is None and holder is None:
+        replica = self._replica_of(session_id)
+        if client is None and replica is None:
             return request.refuse(_UNKNOWN)
         # The session is checked before this, because bodies are only read for callers with a session.
         body = await read_body(request.raw, limit=self._limits.max_body, seconds=self._limits.receive_seconds)
@@ -152,13 +152,13 @@ class HttpSse:
             return request.refuse(message, revision=None if session is None else session.revision)
         if client is not None:
             refusal = await self._take(message, client, session_id, request.caller)
-        elif self._replica is not None and holder is not None:
-            refusal = await self._forward(self._replica.mailbox, holder, session_id, body, request.caller)
+        elif self._replica is not None and replica is not None:
+            refusal = await self._forward(self._replica.mailbox, replica, session_id, body, request.caller)
         if refusal is not None:
             return request.refuse(refusal, message)
         return web.Response(status=202, text="Accepted", headers=request.response_headers)
 
-    async def _take(self, message: Received, client: _Client, session_id: str, caller: Caller) -> HttpError | None:
+    async def _take(self, message: Message, client: _Client, session_id: str, caller: Caller) -> HttpError | None:
         if (refusal := self._refusal_of(message, client, session_id)) is None:
             await client.channel.handle(message, caller)
         return refusal
@@ -173,7 +173,7 @@ class HttpSse:
 
     @staticmethod
     async def _forward(
-        mailbox: Mailbox, holder: str, session_id: str, message: bytes, caller: Caller
+        mailbox: Mailbox, replica: str, session_id: str, message: bytes, caller: Caller
     ) -> HttpError | None:
         """Forward a message to the replica that holds the session. Return an error if the message is rejected."""
         forwarded = StreamMessage(
@@ -184,10 +184,10 @@ class HttpSse:
             address=caller.address,
         )
         try:
-            reply = await mailbox.ask(holder, _KIND, msgspec.msgpack.encode(forwarded))
+            reply = await mailbox.ask(replica, _KIND, msgspec.msgpack.encode(forwarded))
             if reply is not None:
                 return _REFUSALS.decode(reply)
-            return _SILENT if await mailbox.is_there(holder) else _GONE
+            return _SILENT if await mailbox.is_there(replica) else _GONE
         except StoreUnavailableError as error:
             return HttpError(status=503, message=error.message, headers=RETRY)
 
@@ -201,6 +201,8 @@ class HttpSse:
         if client is None:
             return _UNKNOWN
         message = self._dispatcher.decode(forwarded.message)
+        if isinstance(message, InvalidMessageError):  # this replica can have other limits, or another version
+            return HttpError(status=400, message=message.message)
         own = replace(client.caller, identity=caller.identity, address=caller.address)
         return await self._take(message, client, forwarded.session_id, own)
 
@@ -210,7 +212,7 @@ class HttpSse:
             return None
         return client if client.caller.identity.subject_key == caller.identity.subject_key else None
 
-    def _refusal_of(self, message: Received, client: _Client, session_id: str) -> HttpError | None:
+    def _refusal_of(self, message: Message, client: _Client, session_id: str) -> HttpError | None:
         if session_id not in self._clients:
             return _UNKNOWN  # The session ended while the body was read.
         if isinstance(message, Request | Batch) and client.channel.in_flight + size_of(message) > MAX_IN_FLIGHT:

@@ -22,7 +22,6 @@ from gateway.cli.dry_run import DryRun, dry_run, variables_of
 from gateway.cli.options import add_config, add_log_level, one_shot_settings
 from gateway.cli.parser import Parser
 from gateway.cli.results import writing
-from gateway.cli.user_input import input_bytes
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import Document
 from gateway.config.reading.interpolation import Variable
@@ -208,7 +207,10 @@ def _contents_of(
 
 
 def _read(path: Path) -> bytes:
-    return input_bytes(str(path), where=str(path))
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError.at(str(path), f"cannot be read: {error.strerror}") from error
 
 
 def _files(paths: Iterable[Path]) -> set[Path]:

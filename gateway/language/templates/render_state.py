@@ -84,9 +84,15 @@ def text_of(value: Json) -> str:
 
 def json_of(value: Json) -> str:
     try:
-        return exact_json.dumps(value, default=dict).decode()
+        return exact_json.dumps(value, default=_as_dict).decode()
     except orjson.JSONEncodeError as error:
         raise ExecutionError(f"a value cannot be written as JSON: {error}") from error
+
+
+def _as_dict(value: Json) -> Json:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError
 
 
 def cost_of(value: Json) -> int:

@@ -71,6 +71,8 @@ class TextTemplate(msgspec.Struct, frozen=True, kw_only=True):
         try:
             if self.run is not None:
                 self.run(frame)
+            else:
+                frame.write(self.literal or "", is_value=False)
         except OmitElement:
             return None
         except _MISFITS as error:

@@ -131,7 +131,7 @@ class Stdio:
         await self._writer.close(SHUTDOWN_GRACE_SECONDS)
 
     def _message(self, line: bytes) -> Received | None:
-        """Decode a line. Return None for an empty line, or after responding to an invalid or refused message."""
+        """Decode a line. Return None for an empty line, or after refusing a line that is too long or a request."""
         if len(line) > self._max_line:
             why = f"The line is longer than {self._max_line} bytes (listen.max_body)"
             self._channel.refuse(RpcError(ErrorCode.INVALID_REQUEST, why))

@@ -19,7 +19,7 @@ from gateway.wire.input_requests import InputRequest
 
 
 async def claim_answers(primitive: Primitive, call: Call) -> None:
-    """Mark the call's `requestState` as used on all replicas. Call this before creating an `MrtrRequester`."""
+    """Reserve the call's `requestState` for this process. Call this before creating an `MrtrRequester`."""
     await call.server.state_signer.claim(call.params.get("requestState"), _scope(call, definition=primitive.version))
 
 

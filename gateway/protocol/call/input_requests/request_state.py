@@ -69,7 +69,11 @@ class RequestStateSigner:
         return signed
 
     def open(self, signed: Json, binding: StateScope) -> State | None:
-        """Return the verified state, or None if the state is outdated. Raise InvalidRetryError if it is invalid."""
+        """Return the verified state, or None if the state is outdated or already used.
+
+        Raises:
+            InvalidRetryError: The state is malformed, or belongs to another call.
+        """
         content = self._current(signed, binding)
         if content is None:
             return None
@@ -79,7 +83,7 @@ class RequestStateSigner:
         return State(answers=answers, results=results)
 
     async def claim(self, signed: Json, binding: StateScope) -> None:
-        """Mark the state as used on all replicas. Call this method before `open`."""
+        """Reserve the state for this process, so that other replicas reject it. Call this method before `open`."""
         if signed is not None and self._used.shared is not None:
             content = self._current(signed, binding)
             if content is not None and content[1]:

@@ -283,12 +283,13 @@ class _Facts(Protocol):
         """Enable a disabled definition for all callers, and announce the changed list.
 
         Args:
-            kind: The section of the file.
-            name: The key in the file, also for resources. For the files of a skill, `skill://<name of the skill>`.
+            kind: The section of the configuration file: `tools`, `prompts` or `resources`.
+            name: The key of the definition in that section. A resource is named by its key, not by its URI. The files
+                of a skill are named `skill://<name of the skill>`.
 
         Raises:
-            ToolError: There is no such kind.
-            ExecutionError: The file has no such definition.
+            ToolError: `kind` is unknown.
+            ExecutionError: The configuration file has no such definition.
         """
 
     def disable(self, kind: ListKind, name: str) -> None:
@@ -297,8 +298,8 @@ class _Facts(Protocol):
         Running calls continue. The definition stays disabled until the process ends, also after reloads.
 
         Args:
-            kind: The section of the file.
-            name: The key in the file, also for resources. For the files of a skill, `skill://<name of the skill>`.
+            kind: As for `enable`.
+            name: As for `enable`.
         """
 
 

@@ -195,7 +195,10 @@ def _compiled(  # noqa: PLR0913 - what a file is compiled with
 
 
 def variables_of(loaded: LoadedConfig) -> Mapping[str, Variable]:
-    """Return the environment variables that the file reads or that its definitions name."""
+    """Return the environment variables that the configuration refers to, or that `requires.env` or `inherit_env` lists.
+
+    Variables that MCP clients always pass to servers, such as `PATH`, are left out.
+    """
     variables = dict(loaded.variables)
     for name, variable in _named_by_definitions(loaded.document):
         variables.setdefault(name, variable)

@@ -42,7 +42,7 @@ def document_schema() -> dict[str, Json]:
 
 
 class _Generator(GenerateJsonSchema):
-    """Adds docstrings as descriptions, and allows `${…}` in place of numbers, booleans and fixed words."""
+    """Adds docstrings as descriptions, and allows `${…}` instead of a number, a boolean or an enum value."""
 
     def generate_inner(self, schema: Json) -> JsonSchemaValue:
         """Build a nested model before generating its schema, because models are built lazily (see `Model`)."""

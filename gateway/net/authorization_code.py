@@ -279,7 +279,7 @@ def check_response(response: Mapping[str, str], server: ServerMetadata) -> None:
         said = " ".join(filter(None, (response["error"], response.get("error_description"))))
         raise ExecutionError(strip_control_characters(said)[:400])
     if not response.get("code"):
-        raise ExecutionError("the response has no code")
+        raise ExecutionError("the authorization response contains no `code`")
 
 
 def digest_of(*parts: str) -> str:

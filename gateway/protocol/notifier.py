@@ -308,4 +308,4 @@ def _update(uri: str, subscribers: Iterable[Subscriber]) -> None:
 def _put(outboxes: list[Outbox], key: str, message: JsonObject) -> None:
     dropped = sum(not outbox.put(key, message) for outbox in outboxes)
     if dropped:
-        log.warning("announcements dropped: clients read too slowly", method=message["method"], clients=dropped)
+        log.warning("notifications dropped: clients read too slowly", method=message["method"], clients=dropped)

@@ -180,11 +180,11 @@ class SignInPages:
             cookie = request.raw.cookies.get(_cookie_name(response.get("state", "")), "")
             identity, back = await self._browsers.finish(response, cookie)
         except ExecutionError as error:
-            raise PageError(400, f"You are not signed in: {error}") from error
+            raise PageError(400, f"Sign-in failed: {error}") from error
         if isinstance(identity, AuthError):
             address = request.client_endpoint.address
             self._access.authenticator.record_denial(identity, address, request.raw.path)
-            raise PageError(identity.status, f"You are not signed in: {identity.message}")
+            raise PageError(identity.status, f"Sign-in failed: {identity.message}")
         _check_views(identity)
         # Do not redirect, because browsers send no SameSite=Strict cookie after a redirect from another site.
         link = f"{request.client_endpoint.prefix}/-/{back}"
@@ -192,7 +192,7 @@ class SignInPages:
         page = _page(request, f"{refresh}<p>You are signed in. <a href='{link}'>Continue</a></p>")
         # The session has its own duration, because ID tokens are only valid for minutes.
         if not self._access.give_cookie(replace(identity, expires_at=None), request, page):
-            raise PageError(413, "You are not signed in: you have too many roles for a cookie.")
+            raise PageError(413, "Sign-in failed: you have too many roles for a cookie.")
         return page
 
     async def _callback(self, request: HttpRequest) -> web.StreamResponse:
@@ -205,7 +205,7 @@ class SignInPages:
         try:
             entry = await self._sign_ins.finish(pending, query)
         except ExecutionError as error:
-            raise PageError(400, f"You are not signed in: {error}") from error
+            raise PageError(400, f"Sign-in failed: {error}") from error
         return _page(request, f"<p>You are signed in to {escape(entry.title)}. You can close this page.</p>")
 
     async def _connections(self, request: HttpRequest) -> web.StreamResponse:

@@ -259,9 +259,9 @@ def _has_room(usage: Usage, caller: str, size: int) -> bool:
 
 
 def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
-    """Return the quota for `limits.connections`. By default, connections can use most of the free descriptors.
+    """Return the quota for `limits.connections`. By default, connections can use most of the free file descriptors.
 
-    With trusted proxies, the default limit per caller is the total, because the proxies open all connections.
+    With trusted proxies, the default limit per caller equals the total limit, because the proxies open all connections.
     """
     most = _most_connections()
     if most < _FEW_CONNECTIONS:

@@ -192,7 +192,7 @@ class UpstreamSource:
                 try:
                     found[PAGES, f"{prefix}{uri}"] = page_digest(await server.read(uri))
                 except (RpcError, UpstreamError, TimeoutError) as error:
-                    problems.at("upstreams", server.name).warning(f"cannot read the page `{uri}`: {error}")
+                    problems.at("upstreams", server.name).warning(f"cannot read the UI resource `{uri}`: {error}")
         return found
 
     @property

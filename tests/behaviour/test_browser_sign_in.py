@@ -233,7 +233,7 @@ async def test_wrong_id_token_is_rejected(tmp_path: Path, idp: OpenIdProvider, c
     idp.claims = claims
     async with serving(tmp_path, file_for(idp)) as served, browser() as page:
         async with page.get(await callback_url(served, page, idp)) as response:
-            assert (response.status, "You are not signed in" in await response.text()) == (401, True)
+            assert (response.status, "Sign-in failed" in await response.text()) == (401, True)
         async with page.get(f"{served.base}/-/connections") as response:
             assert "type=password" in await response.text()
 

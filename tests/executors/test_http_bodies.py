@@ -250,9 +250,9 @@ async def test_explanation_shows_parts_without_bytes(services: Services, server:
     [
         ({"multipart": {"f": {"file": "{{ v }}"}}}, "expected a literal path, or one expression"),
         ({"multipart": {"f": {"file": "/srv/{{ v }}"}}}, "expected a literal path, or one expression"),
-        ({"multipart": {"f": "x {{ f }}"}}, "`f` is a file, which cannot be part of a text"),
-        ({"headers": {"X-F": "{{ f }}"}}, "`f` is a file, which cannot be part of a text"),
-        ({"query": {"f": "{{ f }}"}}, "`f` is a file, which cannot be part of a text"),
+        ({"multipart": {"f": "x {{ f }}"}}, "`f` is a file and cannot be inserted into text"),
+        ({"headers": {"X-F": "{{ f }}"}}, "`f` is a file and cannot be inserted into text"),
+        ({"query": {"f": "{{ f }}"}}, "`f` is a file and cannot be inserted into text"),
         ({"url": "https://a.example/{f}"}, "`f` is a file, which is not allowed in a URI"),
         ({"multipart": {"f": {"file": "{{ f }}", "type": "png"}}}, "expected a media type"),
         ({"multipart": {}, "headers": {"content-type": "x/y"}}, "is set by `multipart`"),

@@ -234,7 +234,7 @@ async def _sign_in_on_loopback(sign_ins: SignIns, pending: PendingSignIn, *, nam
         except ExecutionError as error:
             if not done.done():
                 done.set_exception(error)
-            return _page(400, "You are not signed in. The terminal shows the reason.")
+            return _page(400, "Sign-in failed. The terminal shows the reason.")
         if not done.done():
             done.set_result(None)
         return _page(200, "You are signed in. You can close this page.")

@@ -222,7 +222,7 @@ AllowPrivate = Annotated[
 
 
 class Connection(Model):
-    """Settings shared by the HTTP backends of one service."""
+    """Settings shared by the tools and resources that call one HTTP service."""
 
     base_url: str
     """Prefix of each `url`, joined with exactly one slash."""

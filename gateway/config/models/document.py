@@ -145,7 +145,7 @@ class Document(Model):
     plugins: list[str] = []
     """Directories with Python plugins."""
     connections: dict[str, Connection] = {}
-    """Settings shared by the HTTP backends of one service, by name."""
+    """Settings shared by the tools and resources that call one HTTP service, by name."""
     databases: dict[str, Database] = {}
     """Database connections for `sql` backends, by name."""
     tools: dict[str, Tool] = {}

@@ -151,7 +151,7 @@ def _check_files(body: list[nodes.Node], names: Bindings) -> None:
             name = input_named_by(each, names)
             if name is not None and accepts_only_files(names.scope.inputs.schemas.get(name, {})):
                 members = f"`{name}.name`, `{name}.type` and `{name}.size`"
-                names.error(f"`{name}` is a file, which cannot be part of a text; use {members}")
+                names.error(f"`{name}` is a file and cannot be inserted into text; use {members}")
 
 
 def _only_expression(body: list[nodes.Node]) -> nodes.Expr | None:

@@ -220,7 +220,10 @@ def _encoded_forms(kept: str) -> re.Pattern[str]:
 
 
 def _value(value: Json) -> str | list[str] | dict[str, str] | None:
-    """Convert a value to a type of RFC 6570 §2.3. Values that are nested deeper become compact JSON."""
+    """Convert a JSON value to a string, a list of strings or a map of strings (RFC 6570 §2.3).
+
+    Lists and objects inside a list or an object become compact JSON.
+    """
     match value:
         case None:
             return None

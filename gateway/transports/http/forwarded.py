@@ -185,7 +185,7 @@ def _items(lines: Lines) -> list[str]:
 
 
 def _at(items: Sequence[str], hops: int) -> str | None:
-    """Return the item `hops` from the right, or the first item if proxies have not extended the list."""
+    """Return the item at position `hops` from the right (1 is the last item), or the first item of a shorter list."""
     return items[-min(hops, len(items))] if items else None
 
 

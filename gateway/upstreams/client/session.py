@@ -359,7 +359,7 @@ class Session:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.warning("listening to an upstream ended", error=str(error))
+        log.warning("notification stream of an upstream failed", error=str(error))
 
 
 def _result_of(response: Response) -> JsonObject:

@@ -70,7 +70,7 @@ def shown(question: InputRequest, *, has_lines: bool) -> InputRequest:
 
 
 def with_names_of(question: InputRequest, answer: JsonObject) -> JsonObject:
-    """Restore the original field names in a response to the escaped request `shown(question)`."""
+    """Restore the original field names in a response. `shown` escapes the names before the request is sent."""
     if not question.is_form or not isinstance(content := answer.get("content"), dict):
         return answer
     names = {_shown_name(name): name for name in question.params["requestedSchema"]["properties"]}

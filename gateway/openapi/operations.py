@@ -67,20 +67,23 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 def operations_of(root: Node, references: References) -> Iterator[Operation | tuple[str, DocumentError]]:
     """Yield all operations in document order. For an unreadable operation, yield its key and the error instead."""
     paths = root.at("paths")
-    for path in paths.object:
-        if not path.startswith("/"):  # an extension (`x-…`)
+    for written in paths.object:
+        if written.startswith("x-"):  # an extension
             continue
+        # Some documents write paths without the slash, and methods in upper case.
+        path = written if written.startswith("/") else f"/{written}"
         try:
-            target = references.follow(paths.at(path))
+            target = references.follow(paths.at(written))
         except DocumentError as error:
             yield f"* {path}", error
             continue
         # OpenAPI 3.1 "Path Item Object": a reference can have operations and parameters beside it.
-        items = (target,) if target.place == paths.at(path).place else (paths.at(path), target)
+        own = paths.at(written)
+        items = (target,) if target.place == own.place else (own, target)
         found = {method: item for item in reversed(items) for method, _ in item.members()}
         for method, item in found.items():
-            if method in METHODS:
-                yield _operation(method, path, item.at(method), items, references)
+            if method.lower() in METHODS:
+                yield _operation(method.lower(), path, item.at(method), items, references)
             elif method in _OTHER_METHODS:
                 others = [method] if method == "query" else item.at(method).value
                 for other in others if isinstance(others, dict | list) else ():

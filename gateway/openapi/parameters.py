@@ -168,8 +168,11 @@ def parameters_of(operation: Operation, schemas: Schemas, note: Callable[[str], 
         key: tuple[Place, str] = ("path", name)
         implied = Input(place="path", wire_name=name, schema={"type": "string"}, is_required=True)
         found.setdefault(key, Parameter(input=implied, style="simple", explode=False))
-    # Drop path parameters that are not in the template, because they cannot be sent.
-    return [each for each in found.values() if each.input.place != "path" or each.input.wire_name in in_template]
+    for place, name in [*found]:
+        if place == "path" and name not in in_template:
+            note(f"the path parameter `{name}` is ignored, because the path has no `{{{name}}}`")
+            del found[place, name]
+    return [*found.values()]
 
 
 def _parameter(node: Node, schemas: Schemas, note: Callable[[str], None]) -> Parameter | None:

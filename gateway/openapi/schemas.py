@@ -49,6 +49,12 @@ _PLAIN: Final[Mapping[str, Callable[[Json], bool]]] = {
     "const": lambda _: True,
 }
 """Maps keywords without subschemas to functions that check the value of the keyword."""
+_SCALARS: Final[Mapping[str, Callable[[Json], bool]]] = {
+    "string": _is_text,
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": _is_number,
+    "boolean": lambda value: isinstance(value, bool),
+}
 _ONE: Final = ("items", "not", "if", "then", "else", "contains", "propertyNames", "unevaluatedItems")
 _FORBIDDING: Final = frozenset({
     "enum", "const", "format", "multipleOf", "maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "maxLength",
@@ -193,6 +199,7 @@ class Schemas:
             self._pattern(given, made)
             if "enum" in made:
                 made["enum"] = _distinct(made["enum"])
+                _reconcile(made)
         if self._is_3_0 and given.get("nullable") is True:
             return _nullable(made)
         return made
@@ -353,6 +360,28 @@ def _types(given: Json) -> Json:
     are_texts = isinstance(given, list) and all(isinstance(each, str) for each in given)
     known = [each for each in dict.fromkeys(given) if each in TYPES] if are_texts else []
     return known or None
+
+
+def _reconcile(made: dict[str, Json]) -> None:
+    """Convert the values of `enum` to the `type`. If that fails, remove the type, because no value would fit both."""
+    kind = made.get("type")
+    fits = _SCALARS.get(kind) if isinstance(kind, str) else None
+    if fits is None:
+        return
+    values = [value if value is None or fits(value) else _other_type(value) for value in made["enum"]]
+    if all(value is None or fits(value) for value in values):
+        made["enum"] = _distinct(values)
+    else:
+        del made["type"]
+
+
+def _other_type(value: Json) -> Json:
+    if not isinstance(value, str):
+        return orjson.dumps(value).decode()
+    try:
+        return orjson.loads(value)
+    except ValueError:
+        return value
 
 
 def _nullable(made: dict[str, Json]) -> Json:

@@ -76,6 +76,7 @@ class UpstreamEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 def definitions_of(entry: UpstreamEntry, lists: ServerLists) -> Definitions:
     found: Definitions = {}
+    entry.warnings.extend(((), said) for said in lists.deviations)
     for key, definition in (*_tools(entry, lists), *_resources(entry, lists), *_prompts(entry, lists)):
         if key in found:
             what = f"the {key[0].removesuffix('s')} `{key[1]}` is not offered: the upstream lists it twice"

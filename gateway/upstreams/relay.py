@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from gateway import exact_json
 from gateway.catalog.lock import LockedPages
 from gateway.catalog.primitives import Completer, Suggestions
 from gateway.config.models.definition_keys import HINTS
@@ -70,9 +71,9 @@ _BLOCKS: Final[Mapping[Json, Mapping[str, type]]] = {
     "resource": {"resource": dict},
     "resource_link": {"uri": str, "name": str},
 }
-"""The required members of each type of content block. Unknown types are accepted, because later revisions can add
-types.
-"""
+"""The required members of each type of content block. Other blocks become text."""
+_RESULT: Final = frozenset({"content", "structuredContent"})
+_OF_ANY_RESULT: Final = frozenset({"_meta", "isError", "resultType"})
 
 
 class Relay(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,9 +182,9 @@ def tool_relay(
             params["task"] = {"ttl": int(invocation.deadline.seconds * 1000)}
         result = await relay.request("tools/call", params, invocation, is_repeatable=is_repeatable, mirrored=mirrored)
         return Relayed(
-            content=tuple(_well_typed_blocks(result.get("content"), sender=relay.upstream)),
+            content=tuple(_well_typed_blocks(_content(result))),
             structured=result.get("structuredContent", ABSENT),
-            is_error=result.get("isError") is True,
+            is_error=result.get("isError") in (True, "true"),
             meta=_forwarded_meta(result),
         )
 
@@ -237,7 +238,7 @@ def prompt_relay(relay: Relay, name: str, description: str | None) -> Executor:
         result = await relay.request("prompts/get", params, invocation, is_repeatable=True)
         said = result.get("description")
         return Relayed(
-            content=tuple(_well_typed_messages(result.get("messages"), sender=relay.upstream)),
+            content=tuple(_well_typed_messages(result.get("messages"))),
             meta=_forwarded_meta(result),
             description=description or (said[:MAX_TEXT] if isinstance(said, str) else None),
         )
@@ -294,17 +295,24 @@ def well_typed(entry: JsonObject) -> dict[str, Json]:
     return found
 
 
-def _well_typed_blocks(value: Json, *, sender: str) -> list[JsonObject]:
-    listed = value if isinstance(value, list) else [value]
-    blocks = _mappings([text_block(each) if isinstance(each, str) else each for each in listed])
+def _content(result: JsonObject) -> Json:
+    if _RESULT & result.keys():
+        return result.get("content")
+    # Some servers return the value of the tool itself, or `toolResult` of 2024-10-07.
+    return {name: value for name, value in result.items() if name not in _OF_ANY_RESULT} or None
+
+
+def _well_typed_blocks(value: Json) -> list[JsonObject]:
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    blocks = [each if isinstance(each, dict) else _as_text(each) for each in listed]
     if sole_text(blocks) is not None:
         return blocks  # the most common result
-    return [_block(each, sender) for each in blocks]
+    return [_block(each) for each in blocks]
 
 
-def _well_typed_messages(value: Json, *, sender: str) -> list[JsonObject]:
+def _well_typed_messages(value: Json) -> list[JsonObject]:
     return [
-        {**each, "content": _block(each["content"], sender)}
+        {**each, "content": _block(each["content"])}
         for each in _mappings(value)
         # A tuple, because a role of the wrong type can be unhashable.
         if each.get("role") in ("user", "assistant") and isinstance(each.get("content"), dict)
@@ -315,13 +323,20 @@ def _mappings(value: Json) -> list[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _block(block: JsonObject, sender: str) -> JsonObject:
+def _block(block: JsonObject) -> JsonObject:
     kind = block.get("type")
-    needed = _BLOCKS.get(kind, {}) if isinstance(kind, str) else {"type": str}
-    is_whole = all(isinstance(block.get(name), type_) for name, type_ in needed.items())
+    needed = _BLOCKS.get(kind) if isinstance(kind, str) else None
+    is_whole = needed is not None and all(isinstance(block.get(name), type_) for name, type_ in needed.items())
     if not is_whole or (kind == "resource" and not _are_contents(block["resource"])):
-        return {"type": "text", "text": f"[invalid content from {sender} is left out]"}
+        # Clients refuse a whole result that contains an invalid block. Base64 is of no use to models.
+        if kind in ("image", "audio"):
+            return text_block(f"[an invalid {kind} is left out]")
+        return _as_text(block.get("text") if kind == "text" else block)
     return well_typed(block)
+
+
+def _as_text(value: Json) -> JsonObject:
+    return text_block(value if isinstance(value, str) else exact_json.dumps(value).decode())
 
 
 def _are_contents(value: JsonObject) -> bool:

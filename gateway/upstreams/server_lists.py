@@ -49,6 +49,8 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str = ""
     missing: dict[str, str] = {}
     """The names of missing and incomplete lists, each with a reason."""
+    deviations: list[str] = []
+    """See `Session.deviations`."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -63,9 +65,12 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
     """
     found: dict[str, list[dict[str, Json]]] = {}
     missing: dict[str, str] = {}
+    deviations = [*session.deviations]
     bytes_left = MAX_BYTES
+    # Some servers forget to declare their capabilities.
+    has_declared = any(capability in session.capabilities for *_, capability in _LISTS.values())
     for name, (method, member, capability) in _LISTS.items():
-        if capability not in session.capabilities:
+        if has_declared and capability not in session.capabilities:
             found[name] = []
             continue
         try:
@@ -73,12 +78,16 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
             if cut:
                 missing[name] = cut
         except (BadAnswerError, NotMcpError, RequestRefusedError) as error:
-            found[name], missing[name] = getattr(before, name, []), str(error)
+            found[name] = getattr(before, name, [])
+            if has_declared:
+                missing[name] = str(error)
         except RpcError as error:
             found[name] = getattr(before, name, [])
             # A server with the capability `resources` may not support templates.
-            if error.code != ErrorCode.METHOD_NOT_FOUND:
+            if has_declared and error.code != ErrorCode.METHOD_NOT_FOUND:
                 missing[name] = f"{error.message} ({error.code})"
+    if not has_declared and any(found.values()):
+        deviations.append("it declares no capabilities, but has lists")
     resources = session.capabilities.get("resources")
     return ServerLists(
         **found,
@@ -89,6 +98,7 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
         server_info=dict(session.server_info),
         instructions=_bounded(session.instructions),
         missing=missing,
+        deviations=deviations,
     )
 
 
@@ -107,9 +117,11 @@ async def _all_pages(
     for _ in range(MAX_PAGES):
         params: JsonObject = {} if cursor is None else {"cursor": cursor}
         page = await session.request(method, params)
-        if not isinstance(page.get(member), list):
+        # Go servers encode an empty list as null.
+        listed = [] if member in page and page[member] is None else page.get(member)
+        if not isinstance(listed, list):
             raise BadAnswerError(f"responds to {method} without `{member}`")
-        for item in (each for each in page[member] if isinstance(each, dict)):
+        for item in (each for each in listed if isinstance(each, dict)):
             if len(items) >= MAX_ITEMS:
                 return items, f"{CUT} after {MAX_ITEMS} entries", bytes_left
             bytes_left -= len(exact_json.dumps(item))

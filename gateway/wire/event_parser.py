@@ -61,11 +61,11 @@ class EventParser:
         if len(self._buffer) + self._size > self._max_event:
             raise EventTooLargeError(f"an event of more than {self._max_event // 2**20} MiB")
 
-    def end(self) -> Event | None:
-        """Return the last event if the stream ended without a blank line, although WHATWG HTML discards this event."""
-        self._field(bytes(self._buffer))
-        self._buffer.clear()
-        return self._finished()
+    @property
+    def unfinished(self) -> bytes:
+        """The data of the event that no blank line has ended yet, although WHATWG HTML discards this event."""
+        name, _, value = bytes(self._buffer).partition(b":")
+        return b"\n".join([*self._data, *([value.removeprefix(b" ")] if name == b"data" else [])])
 
     def _next_line(self) -> bytes | None:
         """Return the next complete line. Lines end with CR, LF or CRLF."""

@@ -7,6 +7,8 @@ import re
 from enum import StrEnum
 from typing import Final
 
+from gateway.json_types import Json
+
 V2024_11_05: Final = "2024-11-05"
 V2025_03_26: Final = "2025-03-26"
 V2025_06_18: Final = "2025-06-18"
@@ -32,6 +34,13 @@ def negotiate(requested: str) -> str:
     """Return the requested revision if `initialize` supports it, otherwise the latest legacy revision."""
     # MCP 2025-11-25 basic/lifecycle, "Version Negotiation". Modern revisions have no handshake.
     return requested if requested in LEGACY else LATEST_LEGACY
+
+
+def closest_legacy(version: Json) -> str:
+    """Return the latest legacy revision that is not newer than a server's version, or the oldest one."""
+    # 2025-06-18 basic/lifecycle, "Version Negotiation": clients should disconnect, but such servers usually work.
+    earlier = [known for known in LEGACY if isinstance(version, str) and known <= version]
+    return earlier[-1] if earlier else LEGACY[0]
 
 
 def has_batches(revision: str) -> bool:

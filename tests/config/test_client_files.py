@@ -190,6 +190,22 @@ def test_duplicate_servers_and_sections_are_reported(tmp_path: Path, text: str, 
     assert f"{found.path}: {found.message}" == problem
 
 
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [
+        ("Internet Search (Tavily)", "Internet_Search_Tavily_"),
+        ("@21st-dev/magic", "21st-dev_magic_"),
+        ("io.github/x", "io_github_x_"),
+        ("a.b", None),
+        ("天气", None),
+    ],
+)
+def test_name_that_cannot_start_tool_names_gets_a_prefix(tmp_path: Path, name: str, prefix: str | None) -> None:
+    config = loaded(tmp_path, json.dumps({"mcpServers": {name: {"command": "x"}}}))
+    assert config.document.upstreams[name].prefix == prefix
+    assert any(f"`prefix` is `{prefix}`" in each.message for each in config.problems) is (prefix is not None)
+
+
 def test_misspelt_key_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     text = (
         '{"mcpServers": {"a": {"url": "https://x", "header": {}, "version": "1", "timeout": 5}, "b": {"comand": "x"}}}'

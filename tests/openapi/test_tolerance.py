@@ -9,7 +9,7 @@ import pytest
 from gateway.config.definition_source import load_definitions
 from gateway.errors import ConfigError, ExecutionError
 from gateway.executors.shared_services import Services
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.net.request import Request
 from gateway.openapi.source import OpenApiSource
 from tests.openapi.shop_documents import compiled, config_of, document, inputs_of, offer, operation, request_of
@@ -524,6 +524,33 @@ def test_unsupported_pattern_property_forbids_nothing(tmp_path: Path) -> None:
 def test_enum_values_are_unique(tmp_path: Path) -> None:
     values = ["a", "b", "a", 1, 1.0, True, 0, -0.0, 1e30, {"x": 1, "y": [2]}, {"y": [2.0], "x": 1}]
     assert schema_of(tmp_path, {"enum": values})["enum"] == ["a", "b", 1, True, 0, 1e30, {"x": 1, "y": [2]}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        ("string", [1, 7, "max"], {"type": "string", "enum": ["1", "7", "max"]}),
+        ("string", [True, "true"], {"type": "string", "enum": ["true"]}),
+        ("integer", ["0", "1", None], {"type": "integer", "enum": [0, 1, None]}),
+        ("boolean", ["true", "false"], {"type": "boolean", "enum": [True, False]}),
+        ("number", ["1.5", 2], {"type": "number", "enum": [1.5, 2]}),
+        ("integer", ["Continue", 100], {"enum": ["Continue", 100]}),
+    ],
+)
+def test_enum_values_have_the_type(tmp_path: Path, kind: str, values: Json, expected: JsonObject) -> None:
+    assert schema_of(tmp_path, {"type": kind, "enum": values}) == {**expected, "required": False}
+
+
+def test_unusual_paths_and_methods_are_read(tmp_path: Path) -> None:
+    paths: Json = {"x": {"get": operation()}, "/y": {"GET": operation()}, "x-note": {"get": operation()}}
+    assert [each.operation for each in offer(document(paths), tmp_path).made] == ["GET /x", "GET /y"]
+
+
+def test_parameter_missing_from_the_path_is_a_warning(tmp_path: Path) -> None:
+    parameter = {"name": "id", "in": "path", "required": True, "schema": TEXT}
+    offered = offer(document({"/x/:id": {"get": operation(parameters=[parameter])}}), tmp_path)
+    [(_, message)] = offered.warnings
+    assert message == "GET /x/:id: the path parameter `id` is ignored, because the path has no `{id}`"
 
 
 async def test_every_array_has_items(tmp_path: Path, services: Services) -> None:

@@ -150,6 +150,7 @@ REFUSALS: Final[dict[str, Callable[[web.Request], web.Response]]] = {
     "403": lambda _: web.Response(status=403),
     "500": lambda _: web.Response(status=500),
     "204": lambda _: web.Response(status=204),
+    "redirect to a page": lambda _: web.Response(status=308, headers={"Location": "/welcome"}),
     "redirect": lambda _: web.Response(status=302, headers={"Location": "https://example.com/login"}),
     "json": lambda _: web.json_response({"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "no"}}),
     "page": lambda _: web.Response(text="<p>Hello", content_type="text/html"),

@@ -112,24 +112,6 @@ async def test_content_of_other_types_becomes_blocks(tmp_path: Path, content: Js
         assert await client.text("t0") == "some text"
 
 
-@pytest.mark.parametrize(
-    "block",
-    [
-        {"type": "image", "mimeType": "image/png"},
-        {"type": "resource", "resource": {"uri": "file:///a"}},
-        {"type": 7},
-    ],
-    ids=["image", "resource", "type"],
-)
-async def test_invalid_content_is_replaced_by_a_note(tmp_path: Path, block: JsonObject) -> None:
-    content = [{"type": "text", "text": "some text"}, block]
-    async with relayed(tmp_path, {**with_tools(OBJECT), "tools/call": {"content": content}}) as (_, client, _):
-        first, second = (await client.call("t0"))["content"]
-
-    assert first == content[0]
-    assert "invalid content" in second["text"]
-
-
 async def test_tool_that_is_listed_twice_is_offered_once(tmp_path: Path) -> None:
     tool = {"name": "t0", "inputSchema": OBJECT}
     async with relayed(tmp_path, {"tools/list": {"tools": [tool, tool]}}) as (_, client, running):
@@ -145,3 +127,60 @@ async def test_response_without_a_list_is_reported(tmp_path: Path) -> None:
         [upstream] = running.status()["upstreams"].values()
 
     assert upstream["missing"] == {"tools": "responds to tools/list without `tools`"}
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        ({"content": [{"type": "json", "json": {"a": 1}}]}, '{"type":"json","json":{"a":1}}'),
+        ({"content": [{"type": "text", "text": {"a": 1}}]}, '{"a":1}'),
+        ({"content": [{"type": "text", "text": 5}]}, "5"),
+        ({"content": [{"text": "no type"}]}, '{"text":"no type"}'),
+        ({"content": [[{"type": "text", "text": "nested"}]]}, '[{"type":"text","text":"nested"}]'),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "a:b"}}]},
+            '{"type":"resource","resource":{"uri":"a:b"}}',
+        ),
+        ({"content": [{"type": 7}]}, '{"type":7}'),
+        ({"content": [{"type": "image", "data": "aGk="}]}, "[an invalid image is left out]"),
+        ({"toolResult": {"a": 1}}, '{"toolResult":{"a":1}}'),
+        ({"temperature": 5, "_meta": {}}, '{"temperature":5}'),
+    ],
+)
+async def test_invalid_content_becomes_text(tmp_path: Path, result: Json, text: str) -> None:
+    async with relayed(tmp_path, {**with_tools(OBJECT), "tools/call": result}) as (_, client, _):
+        assert await client.text("t0") == text
+
+
+async def test_is_error_can_be_text(tmp_path: Path) -> None:
+    answers: Answers = {**with_tools(OBJECT), "tools/call": {"content": "no", "isError": "true"}}
+    async with relayed(tmp_path, answers) as (_, client, _):
+        assert (await client.call("t0"))["isError"] is True
+
+
+@pytest.mark.parametrize(
+    ("server", "deviation"),
+    [
+        ({"capabilities": {}}, "declares no capabilities"),
+        ({"capabilities": None}, "declares no capabilities"),
+        ({"protocolVersion": "1.0"}, "unknown revision '1.0'. The gateway uses 2024-11-05"),
+        ({"protocolVersion": "2025-07-01"}, "unknown revision '2025-07-01'. The gateway uses 2025-06-18"),
+        ({"protocolVersion": None}, "unknown revision None. The gateway uses 2024-11-05"),
+    ],
+)
+async def test_deviating_handshake_is_accepted_with_a_warning(
+    tmp_path: Path, server: JsonObject, deviation: str
+) -> None:
+    handshake = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {}, **server}
+    async with relayed(tmp_path, {**with_tools(OBJECT), "initialize": handshake}) as (_, client, running):
+        assert await client.text("t0") == "{}"
+        [warning] = [each for each in running.status()["warnings"] if "upstreams.up: " in each]
+    assert deviation in warning
+
+
+async def test_null_is_an_empty_list(tmp_path: Path) -> None:
+    answers: Answers = {**with_tools(OBJECT), "prompts/list": {"prompts": None}}
+    async with relayed(tmp_path, answers) as (_, client, running):
+        assert await client.text("t0") == "{}"
+        [server] = running.status()["upstreams"].values()
+        assert "missing" not in server

@@ -3,12 +3,14 @@
 Disabled servers and tools stay disabled. Unusable servers are skipped with a warning. Invalid JSON is an error.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from gateway.config.diagnostics.near_misses import did_you_mean
+from gateway.config.models.definition_keys import may_begin_names
 from gateway.config.models.outbound_auth import OutboundAuth
 from gateway.config.models.upstreams import Upstream
 from gateway.config.reading.json_composer import compose_json
@@ -41,6 +43,7 @@ _TYPES: Final = {"local": "stdio", "remote": None, "streamablehttp": "http"}
 """Maps `type` in client files, in lower case, to `type` in `upstreams`. None means that the type is detected."""
 _COMMON: Final = frozenset({"command", "args", "env", "cwd", "url", "headers", "type"})
 """Keys to suggest for a misspelt key. Most other unknown keys are settings of the client."""
+_UNFIT: Final = re.compile(r"[^A-Za-z0-9-]+")
 _MAY_BE_EMPTY: Final = frozenset({"prefix", "uri_prefix"})
 
 
@@ -140,6 +143,9 @@ def _upstream_entry(name: str, entry: MapItem, diagnostics: list[Diagnostic]) ->
     known = frozenset(keys_of(Upstream))
     kept = {key: item for key, item in written.items() if key in known and _has_our_format(key, item.node)}
     _select_tools(written, kept)
+    if "prefix" not in kept and not may_begin_names(f"{name}_") and (fit := _UNFIT.sub("_", name).strip("_")):
+        kept["prefix"] = _with(entry, Scalar(f"{fit}_", entry.node.place, entry.node.place))
+        diagnostics.append(_warning(f"`{name}_` cannot start a tool name, so `prefix` is `{fit}_`", (name,), entry))
     if (env := kept.get("env")) is not None and isinstance(env.node, MappingNode):
         given = {key: item for key, item in env.node.entries.items() if not item.is_empty}
         kept["env"] = _with(env, _mapping(env.node, given))

@@ -153,8 +153,8 @@ class HttpChannel:
         # The request contains credentials for this server.
         if origin_of(target) != origin_of(url):
             raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}. Use that as `url`.")
-        # Later requests go to the new URL.
-        if url == self.url:
+        # Later requests go to the new URL. A GET can lead to a page for browsers, and 302 to a sign-in page.
+        if url == self.url and request.method == "POST" and status != 302:
             self.url = target
         return replace(request, url=target)
 
@@ -336,6 +336,11 @@ class HttpLink:
                         event.data
                         and (response := self._response_among(messages_in(event.data), request_id)) is not None
                     ):
+                        return response
+                # Some servers send no blank line after the response, and keep the stream open.
+                if chunk.rstrip().endswith(b"}"):
+                    last = [each for each in messages_at_end(parser) if isinstance(each, Response)]
+                    if (response := self._response_among(last, request_id)) is not None:
                         return response
             return self._response_among(messages_at_end(parser), request_id)
         except EventTooLargeError as error:

@@ -108,13 +108,12 @@ def messages_in(data: bytes) -> list[Incoming | Response]:
 
 def messages_at_end(parser: EventParser) -> list[Incoming | Response]:
     """Return the messages of a last event that is not followed by a blank line, if its data is complete JSON."""
-    if (event := parser.end()) is None:
-        return []
+    data = parser.unfinished
     try:
-        jsonrpc.decode(event.data, max_depth=MAX_DEPTH)
+        jsonrpc.decode(data, max_depth=MAX_DEPTH)
     except InvalidMessageError:
         return []
-    return messages_in(event.data)
+    return messages_in(data)
 
 
 def unreadable(data: bytes, reason: str, *, end: bytes = b"", is_repaired: bool = False) -> Unreadable:

@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from gateway import __version__
+from gateway import __version__, exact_json
 from gateway.access.identity import Subject
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import ErrorCode, RpcError
@@ -16,11 +16,11 @@ from gateway.json_types import Json, JsonObject
 from gateway.upstreams.client.link import Link
 from gateway.upstreams.client.relayed_call import RelayedCall
 from gateway.upstreams.client.server_messages import Listener, ServerMessages
-from gateway.upstreams.failures import BadAnswerError, NotMcpError, UpstreamError
+from gateway.upstreams.failures import BadAnswerError, NotMcpError, RequestRefusedError, UpstreamError
 from gateway.wire import headers, jsonrpc, meta
 from gateway.wire.headers import HeaderParameter
 from gateway.wire.jsonrpc import Response
-from gateway.wire.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY, MODERN, Era
+from gateway.wire.revisions import LATEST_LEGACY, LATEST_MODERN, LEGACY, MODERN, Era, closest_legacy
 
 log: Final = structlog.get_logger(__name__)
 
@@ -70,6 +70,8 @@ class Session:
         self.capabilities: JsonObject = {}
         self.server_info: JsonObject = {}
         self.instructions = ""
+        self.deviations: Final[list[str]] = []
+        """Deviations of the server from the specification that the gateway has corrected."""
         self.used_at = 0.0
         self.subscribed: frozenset[str] = frozenset()
 
@@ -250,14 +252,18 @@ class Session:
         if self._watching is not None:
             return  # the response to the probe came first
         revision = result.get("protocolVersion")
-        # 2025-06-18 basic/lifecycle, "Version Negotiation": a client disconnects if it does not support the revision.
-        if revision not in LEGACY:
-            raise NotMcpError(f"supports revision {revision!r}, but the gateway supports only {', '.join(LEGACY)}")
-        self.era, self.revision, self._incoming.may_ask = Era.LEGACY, revision, True
+        used = closest_legacy(revision)
+        if used != revision:
+            self.deviations.append(f"it responds with the unknown revision {revision!r:.40}. The gateway uses {used}")
+        self.era, self.revision, self._incoming.may_ask = Era.LEGACY, used, True
         self.capabilities = _mapping(result.get("capabilities"))
         self.server_info = _mapping(result.get("serverInfo"))
         self.instructions = str(result.get("instructions") or "")
-        await self.notify("notifications/initialized")
+        try:
+            await self.notify("notifications/initialized")
+        except (BadAnswerError, NotMcpError, RequestRefusedError) as error:
+            # JSON-RPC 2.0 §4.1: a notification has no response, so an error does not concern the session.
+            self.deviations.append(f"it refuses `notifications/initialized`: it {error}")
 
     async def _discover(self) -> None:
         result = await self.request("server/discover")
@@ -370,7 +376,7 @@ def _result_of(response: Response) -> JsonObject:
             code if type(code) is int else ErrorCode.INTERNAL_ERROR,
             message[:_MAX_MESSAGE]
             if isinstance(message, str)
-            else str(response.error or "it gave no reason")[:_REASON],
+            else (text if isinstance(text := response.error, str) else exact_json.dumps(text).decode())[:_REASON],
             data if text_size(data, enough=_MAX_DATA) <= _MAX_DATA else None,
         )
     if not isinstance(response.result, dict):

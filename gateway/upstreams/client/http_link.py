@@ -13,7 +13,7 @@ Threats:
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from itertools import count
 from time import monotonic
@@ -353,7 +353,7 @@ class HttpLink:
         return None
 
     def _response_among(
-        self, messages: list[Incoming | Response], request_id: int | None, *, alone: bool = False
+        self, messages: Sequence[Incoming | Response], request_id: int | None, *, alone: bool = False
     ) -> Response | None:
         found: Response | None = None
         for each in messages:

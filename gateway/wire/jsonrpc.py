@@ -146,7 +146,7 @@ def _single(value: Json) -> Single:
     method, params = value["method"], value.get("params")
     if not isinstance(method, str):
         raise InvalidMessageError(ErrorCode.INVALID_REQUEST, "`method` must be a string", request_id)
-    if params is None:
+    if params is None or params == []:  # PHP encodes an empty object as a list
         params = {}
     elif not isinstance(params, dict):
         raise InvalidMessageError(ErrorCode.INVALID_PARAMS, "`params` must be an object", request_id)
@@ -199,8 +199,10 @@ def string_param(params: JsonObject, name: str) -> str:
 
 
 def object_param(params: JsonObject, name: str) -> JsonObject:
-    """Return an object parameter, or an empty object if the parameter is missing or null."""
+    """Return an object parameter, or an empty object if the parameter is missing, null or an empty list."""
     value = present(params).get(name, {})
+    if value == []:
+        return {}
     if not isinstance(value, dict):
         raise _invalid_param(name, "an object")
     return value

@@ -131,12 +131,12 @@ TABLE: Final = (
     Row("9 initialize", initialize_request(), sessions=1),
     Row("9 Mcp-Method does not switch the era", initialize_request(), {"Mcp-Method": "initialize"}, sessions=1),
     Row("9 initialize without version", legacy_request("initialize"), status=400, code=-32602),
-    Row("9 initialize twice", initialize_request(), with_session(), status=400, code=-32600),
+    Row("9 initialize twice", initialize_request(), with_session(), sessions=1),
     Row("10 request without session", LIST, status=400, code=-32600),
     Row("10 notification without session", NOTIFIED, status=400, code=-32600),
     Row("10 response without session", RESPONSE, status=400, code=-32600),
     Row("11 unknown session", LIST, UNKNOWN, status=404, code=-32600),
-    Row("11 initialize with an unknown session", initialize_request(), UNKNOWN, status=404, code=-32600),
+    Row("11 initialize with an unknown session", initialize_request(), UNKNOWN, sessions=1),
     Row("12 unsupported version", LIST, with_session(MCP_Protocol_Version="1999-01-01"), status=400, code=-32600),
     Row("12 another legacy version", LIST, with_session(MCP_Protocol_Version="2025-06-18")),
     Row("13 no version header", LIST, with_session()),
@@ -145,6 +145,7 @@ TABLE: Final = (
     Row("matrix: unknown method", legacy_request("nope"), with_session(), code=-32601),
     Row("matrix: unknown tool", call("nope"), with_session(), code=-32602),
     Row("matrix: tool", call("echo", text="hi"), with_session()),
+    Row("matrix: params as an empty list", {**LIST, "params": []}, with_session()),
     Row("matrix: ping", legacy_request("ping"), with_session()),
 )
 

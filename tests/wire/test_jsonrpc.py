@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.errors import ErrorCode
+from gateway.errors import ErrorCode, RpcError
 from gateway.wire import jsonrpc
 from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, Response
 
@@ -126,3 +126,9 @@ def test_spliced_result_is_valid_json(request_id: str | int, result: object) -> 
 def test_any_bytes_decode_or_raise(body: bytes) -> None:
     with contextlib.suppress(InvalidMessageError):
         decode(body)
+
+
+def test_empty_list_is_an_empty_object_parameter() -> None:
+    assert jsonrpc.object_param({"arguments": []}, "arguments") == {}
+    with pytest.raises(RpcError):
+        jsonrpc.object_param({"arguments": [1]}, "arguments")

@@ -229,9 +229,13 @@ def _open(
         timeout=profile.timeout,
         trace_configs=list(observed_by),
         response_class=_BoundedResponse,
+        max_line_size=_MAX_HEADER,
+        max_field_size=_MAX_HEADER,
     )
 
 
+_MAX_HEADER: Final = 64 * 1024
+"""Maximum size of a header field in bytes. Policies and cookies can exceed aiohttp's default of 8190."""
 MAX_INTERIM: Final = 20
 """The maximum number of interim responses (1xx) before the final one. RFC 8297 expects a few. aiohttp has no limit."""
 

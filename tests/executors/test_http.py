@@ -466,6 +466,12 @@ async def test_server_that_never_completes_its_response_times_out(services: Serv
     assert "is not valid HTTP" in await refusal(talking(interim * 10_000 + final, services))
 
 
+async def test_long_header_fields_are_read(services: Services) -> None:
+    sent = b"HTTP/1.1 200 OK\r\nSet-Cookie: a=%s\r\nContent-Length: 2\r\n\r\nok"
+    assert isinstance(await talking(sent % (b"x" * 20_000), services), RawOutput)
+    assert "is not valid HTTP" in await refusal(talking(sent % (b"x" * 100_000), services))
+
+
 async def test_header_fields_that_are_not_utf8_are_replaced(services: Services) -> None:
     outcome = await talking(b"HTTP/1.1 200 OK\r\nX-A: \xff\r\nContent-Length: 0\r\n\r\n", services)
     assert isinstance(outcome, RawOutput)

@@ -19,7 +19,6 @@ BLOCKS: Final[list[JsonObject]] = [
     {"type": "resource", "resource": {"uri": "a://b", "blob": LARGE}},
     {"type": "resource_link", "uri": "a://b", "name": LARGE},
     {"type": "text", "text": "a", "_meta": {"x": LARGE}},
-    {"type": "of_a_later_revision", "x": LARGE},
 ]
 
 

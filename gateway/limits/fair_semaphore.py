@@ -138,7 +138,7 @@ class FairSemaphore:
         self._wake()
 
     def shorten(self, most: int) -> None:
-        """Refuse calls of the caller with the most waiting calls, until at most `most` calls are left."""
+        """Refuse waiting calls, each time of the caller with the most of them, until at most `most` calls are left."""
         while self._queue.length > most:
             self._refuse(self._queue.pop_last(self._queue.longest))
 

@@ -186,6 +186,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         return self.clients.pool(ClientProfile(guard=guard, proxy=self.proxy, trust=trust, timeout=self.timeout))
 
     async def _check_resolved(self, host: str, guard: AddressGuard) -> None:
+        # Not a complete check: the proxy resolves the host again, and can get a different address.
         try:
             addresses = await self.clients.addresses_of(host)
         except OSError as error:
@@ -220,6 +221,7 @@ def compile_sender(connection: Connection, problems: Problems, *, clients: HttpC
 
 
 def _check_proxy(proxy: str, problems: Problems) -> None:
+    # Errors must not quote the URL, which can contain a password.
     try:
         url = URL(proxy)
         is_usable = url.scheme in {"http", "https"} and bool(url.raw_host)

@@ -69,7 +69,7 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def issuer_sender(clients: HttpClients) -> Sender:
-    """Return a sender for requests to issuers, which can have private addresses."""
+    """Return a sender for requests to issuers. Private addresses are allowed, because the operator names the issuers."""
     return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
 
 
@@ -172,7 +172,7 @@ def check_pinned(known: str | None, found: str | None, *, service_url: str) -> N
     """Raise ExecutionError if a service now names a different issuer (`found`) than before (`known`).
 
     MCP 2026-07-28 basic/authorization/client-registration: credentials must only be sent to the issuer that issued
-    them.
+    them. Without a configured issuer, the first issuer that the service names is therefore final.
     """
     if known != found:
         raise ExecutionError(

@@ -370,6 +370,8 @@ async def _form(request: HttpRequest) -> Mapping[str, str]:
     is_program = origin is None and "Sec-Fetch-Site" not in raw.headers
     if not is_program and (origin is None or origin_of(origin) not in own_origins(request)):
         raise PageError(403, "The form is not from a page of this server.")
+    if raw.content_type != "application/x-www-form-urlencoded" or (raw.content_length or 0) > _MAX_FORM:
+        raise PageError(415, "Expected a form.")
     body = b""
     try:
         async with asyncio.timeout(_FORM_SECONDS):
@@ -377,7 +379,7 @@ async def _form(request: HttpRequest) -> Mapping[str, str]:
                 body += chunk
     except TimeoutError:
         raise PageError(408, "The form did not arrive in time.") from None
-    if raw.content_type != "application/x-www-form-urlencoded" or len(body) > _MAX_FORM:
+    if len(body) > _MAX_FORM:  # a chunked body has no length
         raise PageError(415, "Expected a form.")
     fields = parse_qs(body.decode(errors="replace"))
     return {name: values[0] for name, values in fields.items()}

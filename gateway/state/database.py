@@ -57,7 +57,7 @@ class StateDatabase:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._is_open = False
+        self._is_open = False  # first, so that no job is queued that would never run
         # Hand over the last jobs now, because the call that `_put` scheduled could still be pending.
         self._hand_over()
         self._queue.put(None)

@@ -6,7 +6,7 @@ Each semaphore, for example for concurrent calls, has a Redis hash with a field 
 slots it uses and wants, and receives the number of slots that it can use. The replica that has waited longest receives
 the next free slot, and is notified. Slots of a dead replica are freed after `LEASE_SECONDS`.
 
-A script needs all its keys on one node of a Redis Cluster. Hash tags in the key names ensure this.
+All keys of a script must be in one slot of a Redis Cluster. Hash tags in the key names ensure this.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ methods.
 """
 
 
-Dialect = tuple[str, Era]
+Handshake = tuple[str, Era]
 """A transport (`http`, `sse` or `stdio`) and an era (legacy or modern)."""
 
 
@@ -50,7 +50,7 @@ class ConnectionAttempt:
     session: Session | None = None
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def connect(self, *, era: Era | None, known: Dialect | None, seconds: float) -> Session:
+    async def connect(self, *, era: Era | None, known: Handshake | None, seconds: float) -> Session:
         """Open a session within `seconds`. Try the `known` transport and era first.
 
         Raises:
@@ -59,11 +59,11 @@ class ConnectionAttempt:
         failure: UpstreamError | None = None
         try:
             async with asyncio.timeout(seconds):
-                for dialect in _dialects(self.spec, era, known):
-                    transport, tried_era = dialect
-                    is_probe = tried_era is Era.MODERN and era is None and dialect != known
+                for handshake in _handshakes(self.spec, era, known):
+                    transport, tried_era = handshake
+                    is_probe = tried_era is Era.MODERN and era is None and handshake != known
                     try:
-                        opened = await self._handshake(dialect, seconds=PROBE_SECONDS if is_probe else None)
+                        opened = await self._handshake(handshake, seconds=PROBE_SECONDS if is_probe else None)
                     except UpstreamError as error:
                         # A missing event stream does not explain why requests are refused.
                         is_nothing_new = transport == "sse" and isinstance(error, NotMcpError | RequestRefusedError)
@@ -83,8 +83,8 @@ class ConnectionAttempt:
             await self._end()
         raise failure or UnreachableError("does not respond")
 
-    async def _handshake(self, dialect: Dialect, *, seconds: float | None) -> Session | None:
-        transport, era = dialect
+    async def _handshake(self, handshake: Handshake, *, seconds: float | None) -> Session | None:
+        transport, era = handshake
         if self.session is not None and (self.session.transport != transport or self.session.is_closed):
             await self._end()
         try:
@@ -133,12 +133,12 @@ class ConnectionAttempt:
             await session.close()
 
 
-def _dialects(spec: ServerSpec, era: Era | None, known: Dialect | None) -> Iterator[Dialect]:
+def _handshakes(spec: ServerSpec, era: Era | None, known: Handshake | None) -> Iterator[Handshake]:
     if known is not None and known[0] in spec.links and era in {None, known[1]}:
         yield known
     for transport in spec.links:
         for each in (Era.MODERN, Era.LEGACY) if era is None else (era,):
-            dialect = transport, each
+            handshake = transport, each
             # HTTP+SSE is a transport of 2024-11-05.
-            if dialect != known and not (transport == "sse" and each is Era.MODERN):
-                yield dialect
+            if handshake != known and not (transport == "sse" and each is Era.MODERN):
+                yield handshake

@@ -181,6 +181,7 @@ class ParkedCalls:
     async def _call_of(
         self, invocation: Invocation, begin: Callable[[], Awaitable[str]], *, upstream: str, is_repeatable: bool
     ) -> ParkedCall:
+        # If another process parked a repeatable call, the call is started again, once.
         for key in _KEYS:
             call_id = await invocation.context.once(key, begin)
             call = self._calls.get(call_id)

@@ -28,7 +28,7 @@ from gateway.telemetry.metric_definitions import SECONDS_BUCKETS
 from gateway.upstreams.client.relayed_call import EVERYTHING, RelayedCall, allowed
 from gateway.upstreams.client.server_messages import Listener
 from gateway.upstreams.client.session import Session
-from gateway.upstreams.connecting import ConnectionAttempt, Dialect
+from gateway.upstreams.connecting import ConnectionAttempt, Handshake
 from gateway.upstreams.failures import (
     ANSWERS,
     ConnectionLostError,
@@ -181,7 +181,7 @@ class SessionPool:
         self._is_quiet: Final = asyncio.Event()
         self._is_quiet.set()
         self.circuit: Final = CircuitBreaker(name)
-        self.known_dialect: Dialect | None = None
+        self.known_handshake: Handshake | None = None
         self.is_stateless: bool | None = None
         """Whether the server keeps no state between requests. None before the first connection."""
         self.restarts = 0
@@ -403,7 +403,7 @@ class SessionPool:
                     listener=self._listener,
                     capabilities=self._declared(call),
                     subject=None if call is None else call.subject,
-                ).connect(era=era, known=self.known_dialect, seconds=self.config.connect_timeout.total_seconds())
+                ).connect(era=era, known=self.known_handshake, seconds=self.config.connect_timeout.total_seconds())
         except NoCredentialsError:
             raise
         except UpstreamError as error:
@@ -411,7 +411,7 @@ class SessionPool:
                 raise self.circuit.with_name(error) from error
             if isinstance(error, NoAnswerError) and self.is_child and self.is_stateless is None:
                 # Some servers hang after an unknown request, so every second attempt starts with `initialize`.
-                self.known_dialect = None if self.known_dialect else ("stdio", Era.LEGACY)
+                self.known_handshake = None if self.known_handshake else ("stdio", Era.LEGACY)
             self.circuit.connect_failed(str(error))
             raise self.circuit.unreachable(str(error)) from error
         return await self._opened(key, session)
@@ -432,7 +432,7 @@ class SessionPool:
             permit.close()
 
     async def _opened(self, key: str, session: Session) -> Session:
-        self.known_dialect, self.is_stateless = (session.transport, session.era), session.is_stateless
+        self.known_handshake, self.is_stateless = (session.transport, session.era), session.is_stateless
         self._lost_by.clear()
         if self.config.session is None and session.is_stateless:
             key = SHARED

@@ -93,6 +93,7 @@ class UpstreamServer:
 
     @property
     def _digest(self) -> str:
+        # A digest, because arguments and the URL can contain secrets.
         facts = (self.config.argv, self.config.cwd, self.config.url, self.config.connection, self.config.kind)
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -197,8 +198,8 @@ class UpstreamServer:
             "calls": sum(pool.calls.values()),
             "restarts": pool.restarts,
         }
-        if pool.known_dialect is not None:
-            shown["transport"] = pool.known_dialect[0]
+        if pool.known_handshake is not None:
+            shown["transport"] = pool.known_handshake[0]
         if lists is not None:
             shown["revision"] = lists.revision
             shown["offers"] = {
@@ -222,6 +223,7 @@ class UpstreamServer:
         now = monotonic()
         if now < self._not_before or not (self._is_stale or now >= self._ask_again_at):
             return False
+        # A lazy child process with stored lists is not started only to read lists.
         return bool(self.pool.sessions) or self.config.start == "eager" or not self._is_remembered
 
     async def _run(self) -> None:
@@ -262,7 +264,7 @@ class UpstreamServer:
             return
         if self._watched and not self.pool.sessions:
             await self.pool.session_for(None)
-        for session in self.pool.sessions:
+        for session in self.pool.sessions:  # a server can announce an update in only one of its sessions
             await session.watch(self._watched)
 
     @property

@@ -345,7 +345,7 @@ async def test_output_that_is_not_mcp_is_quoted(end: str, tmp_path: Path) -> Non
         await until(is_told)
 
 
-async def test_error_of_the_known_dialect_is_reported() -> None:
+async def test_error_of_the_known_handshake_is_reported() -> None:
     server = LegacyServer(refused={"initialize": lambda: web.Response(status=500, text="the disk is full")})
     async with http_endpoint(server.application, "/mcp") as endpoint:
         spec = ServerSpec(links={"http": lambda: HttpLink(endpoint)})

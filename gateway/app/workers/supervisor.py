@@ -218,6 +218,7 @@ class Supervisor:
 
     @property
     def _stop_signal(self) -> signal.Signals:
+        # SIGUSR2 keeps connections waiting in systemd's sockets for the next daemon.
         return signal.SIGUSR2 if self._activated else signal.SIGTERM
 
     def _stop(self, number: signal.Signals) -> None:
@@ -248,6 +249,7 @@ class Supervisor:
         return f"Serving with {self._count} workers"
 
     def _handle_signals(self) -> None:
+        # The handlers stay until the process ends, because a default action would change the exit code.
         handlers: dict[signal.Signals, Callable[[], None]] = {
             signal.SIGTERM: lambda: self._stop(signal.SIGTERM),
             signal.SIGINT: lambda: self._stop(signal.SIGINT),

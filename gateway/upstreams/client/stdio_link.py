@@ -2,7 +2,7 @@
 
 Threats:
 
-- The process floods standard output: the number of bytes and the length of lines are limited.
+- The process floods standard output: the length of lines, and the non-MCP bytes between two messages, are limited.
 - The process does not read its standard input: unread input is limited.
 - The process does not exit when its standard input is closed: the process tree is killed.
 """
@@ -43,7 +43,7 @@ _KILL_FACTOR: Final = 8
 """The child process is killed if a line is longer than this multiple of `MAX_LINE`."""
 _TAIL: Final = 4096
 """How many bytes are kept from the end of a line that is too long, because some servers write the id last."""
-_EXCERPT_CHARACTERS: Final = 200
+_EXCERPT_BYTES: Final = 200
 MAX_NON_MCP_BYTES: Final = 2**20
 """Maximum number of bytes of non-MCP output, such as log lines, between two messages."""
 MAX_UNREAD: Final = 32 * 2**20
@@ -235,7 +235,7 @@ class StdioLink:
         self._non_mcp_bytes = self._non_mcp_bytes + len(text) + 1 if is_non_mcp else 0
         self._has_spoken = self._has_spoken or not is_non_mcp
         if is_non_mcp and not self._has_spoken:
-            self.non_mcp_output = self.non_mcp_output or text[:_EXCERPT_CHARACTERS].decode(errors="replace").strip()
+            self.non_mcp_output = self.non_mcp_output or text[:_EXCERPT_BYTES].decode(errors="replace").strip()
         if self._non_mcp_bytes > MAX_NON_MCP_BYTES:
             self._end("writes text that is not MCP to standard output")
         self._pending.take(messages, self._inbox)

@@ -69,7 +69,7 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def issuer_sender(clients: HttpClients) -> Sender:
-    """Return a sender for requests to issuers. Private addresses are allowed, because the operator names the issuers."""
+    """Return a sender for requests to issuers. The operator names them, so private addresses are allowed."""
     return Sender(clients=clients, policy=ANYWHERE, max_bytes=MAX_BYTES)
 
 

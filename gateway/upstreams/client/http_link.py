@@ -327,18 +327,22 @@ class HttpLink:
         return error
 
     async def _response_in(self, answer: Answer, request_id: int | None, seen: "_StreamPosition") -> Response | None:
-        parser = EventParser()
+        parser, pending, tried = EventParser(), 0, 0
         try:
             async for chunk in answer.content.iter_any():
+                pending += len(chunk)
                 for event in parser.feed(chunk):
+                    pending = tried = 0
                     seen.note(event)
                     if (
                         event.data
                         and (response := self._response_among(messages_in(event.data), request_id)) is not None
                     ):
                         return response
-                # Some servers send no blank line after the response, and keep the stream open.
-                if chunk.rstrip().endswith(b"}"):
+                # Some servers send no blank line after the response, and keep the stream open. Decode only after the data
+                # has doubled, because a server could send one brace at a time.
+                if pending >= 2 * tried and chunk.rstrip().endswith(b"}"):
+                    tried = pending
                     last = [each for each in messages_at_end(parser) if isinstance(each, Response)]
                     if (response := self._response_among(last, request_id)) is not None:
                         return response

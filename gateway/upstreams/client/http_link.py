@@ -339,8 +339,8 @@ class HttpLink:
                         and (response := self._response_among(messages_in(event.data), request_id)) is not None
                     ):
                         return response
-                # Some servers send no blank line after the response, and keep the stream open. Decode only after the data
-                # has doubled, because a server could send one brace at a time.
+                # Some servers send no blank line after the response, and keep the stream open. Decode again only after
+                # the data has doubled, because a server could send one brace at a time.
                 if pending >= 2 * tried and chunk.rstrip().endswith(b"}"):
                     tried = pending
                     last = [each for each in messages_at_end(parser) if isinstance(each, Response)]

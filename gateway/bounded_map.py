@@ -1,4 +1,4 @@
-"""A mapping with expiry and LRU eviction, which is not thread-safe."""
+"""A mapping with expiry and LRU eviction. It is not thread-safe."""
 
 import math
 import time

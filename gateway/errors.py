@@ -15,7 +15,7 @@ from gateway.json_types import Json, JsonObject
 
 
 class ErrorCode(IntEnum):
-    """Error codes of JSON-RPC 2.0 and of MCP (2026-07-28 basic/index, "Error Codes")."""
+    """Error codes of JSON-RPC 2.0 and of MCP (MCP 2026-07-28 basic/index, "Error Codes")."""
 
     PARSE_ERROR = -32700
     INVALID_REQUEST = -32600
@@ -97,7 +97,10 @@ class RpcError(Exception):
 
 
 class ResourceError(RpcError):
-    """A resource cannot be read. `explanation` is for clients that requested a tool or prompt, not the resource."""
+    """A resource cannot be read.
+
+    `explanation` is the message for clients that called a tool or prompt, whose content includes the resource.
+    """
 
     def __init__(self, uri: str, *, code: int, message: str, explanation: str) -> None:
         # MCP 2025-11-25 server/resources, "Error Handling": the error data contains the URI.

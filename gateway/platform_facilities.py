@@ -35,10 +35,10 @@ def processors_of_affinity() -> int:
 
 
 def return_large_blocks() -> None:
-    """Make glibc return blocks of memory above 1 MiB when they are freed.
+    """Make glibc return memory blocks larger than 1 MiB to the operating system as soon as they are freed.
 
-    By default, glibc raises its mmap threshold to the size of each freed mapped block, up to 32 MiB. Later large blocks
-    then come from heaps, which rarely shrink.
+    By default, glibc raises its mmap threshold to the size of each freed mapped block, up to 32 MiB. After that, large
+    blocks are allocated from heaps, which rarely shrink.
     """
     mallopt = _libc("mallopt") if _libc("gnu_get_libc_version") is not None else None
     if mallopt is not None:

@@ -48,7 +48,7 @@ class TokenError(Exception):
 
 
 def is_installed() -> bool:
-    """Import the packages of the extra `auth`. Return False if a package is not installed."""
+    """Import the packages of the `auth` extra. Return False if any of them is not installed."""
     try:
         for name in _PACKAGES:
             importlib.import_module(name)

@@ -88,7 +88,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     generation: int
     server_info: JsonObject
-    """The server's `Implementation` object in the 2026-07-28 schema."""
+    """The server's `Implementation` object in the MCP 2026-07-28 schema."""
     instructions: str | None
     """Instructions from the configuration files. `all_instructions` also contains the instructions of upstreams."""
     upstream_instructions: Mapping[str, str] = msgspec.field(default_factory=empty)

@@ -149,7 +149,7 @@ class NoSuchModuleError(ImportFailedError):
 
 
 def import_bounded(name: str, *, seconds: float, beneath: Path | None = None) -> ModuleType:
-    """Import a module. If the error occurs in a file below `beneath`, its message contains the file and line.
+    """Import a module. If the import fails in a file below `beneath`, the error message contains the file and line.
 
     Raises:
         NoSuchModuleError: the module does not exist.

@@ -87,9 +87,9 @@ def merge(
 ) -> LoadedConfig:
     """Return the configuration with the definitions of all sources added.
 
-    If several definitions have the same name or URI, only one is used: the definition in the file, otherwise the
-    definition of the entry in `owners`, otherwise the first. An upstream therefore cannot take over a name that another
-    entry already serves. The unused definitions cause warnings.
+    If several definitions have the same name or URI, only one of them is used, in this order of precedence: the
+    definition in the file, the definition of the entry that `owners` maps the name to, and the first definition. An
+    upstream therefore cannot take over a name that another entry already serves. Unused definitions cause warnings.
     """
     problems = config.start_problems()
     entries = [entry for source in sources for entry in source.definitions(config, problems)]

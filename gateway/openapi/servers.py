@@ -74,7 +74,10 @@ def missing_schemes(
 
 
 def credentials(scheme: Mapping[str, Json], variable: str) -> str:
-    """Return YAML that adds the credentials of a scheme to a connection."""
+    """Return the YAML that makes a connection authenticate with `scheme`.
+
+    The secret comes from the environment variable with the name `variable`.
+    """
     name, secret = scheme.get("name", "X-API-Key"), f"${{env:{variable}}}"
     match scheme.get("type"), scheme.get("in"):
         case "apiKey", "query":

@@ -196,7 +196,7 @@ class Dispatcher:
             revision = None if session is None else session.revision
             return results.error_reply(message, request_id=None, revision=revision)
         caller = exchange.caller
-        # 2026-07-28 basic/transports/streamable-http, "Request Metadata": header fields mirror the body.
+        # MCP 2026-07-28 basic/transports/streamable-http, "Request Metadata": header fields mirror the body.
         fields = caller.headers if caller.binding is _STREAMABLE_HTTP else None
         # Handle cancellation before choosing the era, because notifications may lack the modern metadata.
         if not isinstance(message, Request) and in_flight is not None:

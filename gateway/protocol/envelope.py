@@ -47,7 +47,7 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
     stated = version
     if headers is not None:
         stated = headers.get(meta.HEADER_PROTOCOL_VERSION)
-        # A body without a version is invalid (-32602) rather than a mismatch: 2026-07-28 basic/index, "_meta".
+        # A body without a version is invalid (-32602) rather than a mismatch: MCP 2026-07-28 basic/index, "_meta".
         if stated is None or (isinstance(version, str) and version != stated):
             return RpcError(
                 ErrorCode.HEADER_MISMATCH,

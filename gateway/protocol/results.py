@@ -28,7 +28,7 @@ STATUS_BY_CODE: Final[Mapping[int, int]] = {
     ErrorCode.UNSUPPORTED_PROTOCOL_VERSION: 400,
     ErrorCode.TOO_MANY_REQUESTS: 429,
 }
-"""HTTP statuses by error code (2026-07-28 basic/transports/streamable-http). The default status is 200.
+"""HTTP statuses by error code (MCP 2026-07-28 basic/transports/streamable-http). The default status is 200.
 
 Older revisions always use 200, because the official client treats any other status as the end of the connection.
 """

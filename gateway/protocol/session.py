@@ -14,7 +14,7 @@ from gateway.protocol.outbox import Outbox
 from gateway.wire.jsonrpc import RequestId, Response
 
 _ID_BYTES: Final = 24
-"""192 bits, because session ids must not be guessable (2025-11-25 basic/transports, "Session Management")."""
+"""192 bits, because session ids must not be guessable (MCP 2025-11-25 basic/transports, "Session Management")."""
 
 
 class Session:

@@ -92,7 +92,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
-    """Add the locked version of each definition that the lock excludes from `catalog`, if `served` contains it.
+    """Return `catalog` with the locked versions of definitions that the lock excludes from `catalog`.
+
+    Only versions that `served` contains can be added, because a lock file contains digests and no definitions.
 
     Definitions that were removed from the files are not added, so that an operator can remove a tool at once. Skills
     are not added either, because their files are read on request.

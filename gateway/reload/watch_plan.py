@@ -71,7 +71,7 @@ class WatchPlan:
         return (wanted - missing) | {next(filter(is_directory, path.parents)) for path in missing}
 
     def matters(self, path: str) -> bool:
-        """Return whether an event on `path` requires a snapshot. Events on unrelated files do not."""
+        """Return whether an event on `path` requires a new snapshot of the watched files."""
         place = Path(path)
         for real, root in self._real_roots:
             if place.is_relative_to(real):

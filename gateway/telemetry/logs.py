@@ -72,7 +72,7 @@ class Logs:
         descriptor: int = 2,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        """If there are several workers, each line contains the number `worker`."""
+        """If there are several workers, each line contains the worker's number as `worker`."""
         is_terminal = os.isatty(descriptor)
         self.level: LogLevel = level
         self.package_levels: Final[dict[str, str]] = {}

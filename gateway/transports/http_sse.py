@@ -1,7 +1,7 @@
 """HTTP+SSE (2024-11-05): a client opens a stream, and POSTs messages to the URL that the stream announces.
 
 The transport is deprecated since 2025-03-26, but older clients use it with every legacy revision. A session ends when
-its stream closes (2024-11-05 basic/transports).
+its stream closes (MCP 2024-11-05 basic/transports).
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class HttpSse:
             self._active_requests.begin_stream(task, identity)
             view = "" if request.view is None else f"/{request.view}"
             endpoint = f"{request.client_endpoint.prefix}{MESSAGES_PATH}{view}?session_id={session_id}"
-            # 2024-11-05 basic/transports, "HTTP with SSE". Relative, so that the URL is valid behind any proxy.
+            # MCP 2024-11-05 basic/transports, "HTTP with SSE". Relative, so that the URL is valid behind any proxy.
             await client.stream.write(encode_event(endpoint.encode(), kind="endpoint"))
             await client.ended.wait()
             return await client.stream.end()

@@ -48,7 +48,7 @@ from gateway.upstreams.relay import (
 from gateway.upstreams.server_lists import ServerLists
 from gateway.wire.revisions import Era
 
-# MCP allows 128 (2025-11-25 server/tools, "Tool Names"), but several models accept only 64.
+# MCP allows 128 (MCP 2025-11-25 server/tools, "Tool Names"), but several models accept only 64.
 MAX_NAME: Final = 64
 _TASK_IF_ASKED: Final = ToolTask(mode="optional", after=timedelta(days=1), ask="before")
 """Makes a call a task only if the server sends an input request during the call."""
@@ -140,7 +140,7 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         # Tasks of 2025-11-25 are ordinary calls for clients. An overridden result may not match the server's schema.
         left_out = {"execution", "outputSchema"} if _changes_output(override) else {"execution"}
         own = {key: value for key, value in wire.items() if key not in left_out}
-        # 2025-11-25 schema, Tool: clients refuse the whole list if a root is not `type: object`.
+        # MCP 2025-11-25 schema, Tool: clients refuse the whole list if a root is not `type: object`.
         schema = {**wire.get("inputSchema", {}), "type": "object"}
         annotations = _annotations(wire, override)
         executor = tool_relay(
@@ -325,7 +325,7 @@ def _changes_output(override: ToolOverride) -> bool:
 
 
 def _is_task(wire: JsonObject) -> bool:
-    # 2025-11-25 basic/utilities/tasks, "Tool-Level Negotiation": such a tool refuses ordinary calls.
+    # MCP 2025-11-25 basic/utilities/tasks, "Tool-Level Negotiation": such a tool refuses ordinary calls.
     execution = wire.get("execution")
     return isinstance(execution, dict) and execution.get("taskSupport") == "required"
 

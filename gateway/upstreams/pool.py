@@ -236,7 +236,7 @@ class SessionPool:
                     try:
                         result = await session.request(method, params, call=call, mirrored=mirrored)
                         if "task" in params and isinstance(task := result.get("task"), dict):
-                            # 2025-11-25 basic/utilities/tasks: the response arrives when the task is done.
+                            # MCP 2025-11-25 basic/utilities/tasks: the response arrives when the task is done.
                             result = await session.request("tasks/result", {"taskId": task.get("taskId")}, call=call)
                         break
                     except UpstreamError as error:

@@ -42,7 +42,7 @@ from gateway.wire.headers import HeaderParameter
 from gateway.wire.revisions import Era
 
 _MAX_ROUNDS: Final = 32
-# 2026-07-28 basic/patterns/mrtr, "Supported Requests": completions do not support input requests.
+# MCP 2026-07-28 basic/patterns/mrtr, "Supported Requests": completions do not support input requests.
 _COMPLETE: Final = "completion/complete"
 _OURS: Final = "io.modelcontextprotocol/"
 

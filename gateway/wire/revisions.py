@@ -38,13 +38,13 @@ def negotiate(requested: str) -> str:
 
 def closest_legacy(version: Json) -> str:
     """Return the latest legacy revision that is not newer than a server's version, or the oldest one."""
-    # 2025-06-18 basic/lifecycle, "Version Negotiation": clients should disconnect, but such servers usually work.
+    # MCP 2025-06-18 basic/lifecycle, "Version Negotiation": clients should disconnect, but such servers usually work.
     earlier = [known for known in LEGACY if isinstance(version, str) and known <= version]
     return earlier[-1] if earlier else LEGACY[0]
 
 
 def has_batches(revision: str) -> bool:
-    """Return whether a message can be a JSON-RPC batch (2025-03-26 basic/index, "Batching")."""
+    """Return whether a message can be a JSON-RPC batch (MCP 2025-03-26 basic/index, "Batching")."""
     return revision == V2025_03_26
 
 

@@ -160,7 +160,7 @@ def _explain_messages(messages: Sequence[tuple[str, BlocksTemplate]], invocation
 
 
 async def _rendered_messages(messages: Sequence[tuple[str, BlocksTemplate]], invocation: Invocation) -> Blocks:
-    """Render `messages:` into one message per block (2026-07-28 schema, PromptMessage)."""
+    """Render `messages:` into one message per block (MCP 2026-07-28 schema, PromptMessage)."""
     return Blocks(
         content=tuple(
             [

@@ -21,7 +21,7 @@ _ANNOTATIONS: Final = {"title": "title", **HINTS}
 
 
 def server_info(server: Server) -> JsonObject:
-    """Return the server's `Implementation` object (2026-07-28 schema)."""
+    """Return the server's `Implementation` object (MCP 2026-07-28 schema)."""
     return _given(
         name=server.name,
         title=server.title,
@@ -92,7 +92,7 @@ def skill_file_definition(*, uri: str, path: str, facts: FileFacts, frontmatter:
 
 
 def _timestamp(seconds: float) -> str | None:
-    """Format a Unix time (2025-11-25 schema, Annotations). Return None if the time is out of range."""
+    """Format a Unix time (MCP 2025-11-25 schema, Annotations). Return None if the time is out of range."""
     try:
         return timestamp(seconds, timespec="seconds")
     except (ValueError, OverflowError, OSError):

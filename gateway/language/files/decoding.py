@@ -31,7 +31,7 @@ _TEXT: Final = "text/plain"
 
 
 class FileRefusedError(ValueError):
-    """Raised if a text is not an acceptable file. The message starts with "must be"."""
+    """Raised if a string does not encode an acceptable file. The message starts with "must be"."""
 
 
 class FileRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,7 +246,7 @@ class FileLocator(msgspec.Struct, frozen=True):
         return self.replaced(arguments, decode), errors
 
     def size(self, arguments: JsonObject) -> int:
-        """Return the total number of characters of the encoded files in arguments. The arguments can be invalid."""
+        """Return the total length in characters of the encoded files in `arguments`, which do not have to be valid."""
         sizes: list[int] = []
 
         def note(value: Json, _rule: FileRule | None, _path: DocumentPath) -> Json:

@@ -1,7 +1,7 @@
 """Parses, checks and expands URI templates (RFC 6570).
 
-The package `uritemplate` accepts malformed templates, and does not encode the `%` of `%41` in `{+var}` and `{#var}`.
-Templates are therefore checked here, and both forms are derived from the expansion of `{var}`.
+The package `uritemplate` accepts malformed templates, so they are checked here. It also leaves `%41` in the value of
+`{+var}` and `{#var}` unencoded, so these two forms are derived from the expansion of `{var}`.
 """
 
 import re

@@ -272,7 +272,7 @@ class Run(msgspec.Struct, eq=False):
         if level not in meta.LOG_LEVELS:
             raise ToolError(f"Unknown log level {level!r}. Use one of {', '.join(meta.LOG_LEVELS)}.")
         wanted = self.call.terms.log_level
-        # 2026-07-28 server/utilities/logging, "Per-request log level".
+        # MCP 2026-07-28 server/utilities/logging, "Per-request log level".
         if wanted is None or meta.LOG_LEVELS.index(level) < meta.LOG_LEVELS.index(wanted):
             return _nothing()
         written = _written(data)  # encoded now, because the plugin may change the data

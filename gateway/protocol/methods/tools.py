@@ -1,4 +1,4 @@
-"""Implements tools/call (server/tools)."""
+"""Implements `tools/call` (MCP 2026-07-28 server/tools)."""
 
 from typing import Final
 

@@ -76,8 +76,8 @@ class Guard:
     def check(self, *, host: str | None, origin: str | None) -> HttpError | None:
         """Return an error unless the host and origin are allowed.
 
-        1. `Host` is allowed (otherwise 421, RFC 9110 §15.5.20).
-        2. `Origin` is missing or allowed (otherwise 403, 2025-11-25 basic/transports, "Security Warning").
+        1. `Host` must be allowed (otherwise 421, RFC 9110 §15.5.20).
+        2. `Origin` must be missing or allowed (otherwise 403, MCP 2025-11-25 basic/transports, "Security Warning").
         """
         if not self._is_our_host(host):
             return HttpError(

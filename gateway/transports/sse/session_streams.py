@@ -1,6 +1,6 @@
 """The streams of a session, and their stored events for clients that resume (`Last-Event-ID`).
 
-2025-11-25 basic/transports, "Resumability and Redelivery": event ids must be unique in the session, so an event id
+MCP 2025-11-25 basic/transports, "Resumability and Redelivery": event ids must be unique in the session, so an event id
 contains the numbers of the stream and the event. A stream has at most one connection. A client that resumes the stream
 replaces the connection.
 

@@ -108,7 +108,7 @@ class StreamableHttp:
         6. `SessionEndpoint.post` checks a legacy message.
         """
         accepted = request.accepted
-        # 2026-07-28 streamable-http, "Sending Messages", 2: clients must accept both types. We require only one.
+        # MCP 2026-07-28 streamable-http, "Sending Messages", 2: clients must accept both types. We require only one.
         if not (accepted.json or accepted.event_stream):
             return request.refuse(NOT_ACCEPTABLE)
         body = await read_body(request.raw, limit=self._limits.max_body, seconds=self._limits.receive_seconds)

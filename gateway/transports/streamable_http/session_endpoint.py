@@ -297,7 +297,7 @@ class SessionEndpoint:
         if isinstance(message, Batch) and live is None:
             return _NO_BATCHES
         if session_id is None:
-            # 2026-07-28 streamable-http: 405 for GET and DELETE.
+            # MCP 2026-07-28 streamable-http: 405 for GET and DELETE.
             is_modern = message is None and version is not None and is_modern_date(version)
             return _POST_ALONE if is_modern else _SESSION_REQUIRED
         if live is None:

@@ -274,7 +274,7 @@ class Sessions:
 
     async def _restore(self, session_id: str, caller: Caller) -> LiveSession | HttpError | None:
         claims = self._ids.read(session_id)
-        # 2025-11-25 security best practices, "Session Hijacking": ids are only valid for their owner.
+        # MCP 2025-11-25 security best practices, "Session Hijacking": ids are only valid for their owner.
         if claims is None or claims.owner != owner_mark(caller.identity.subject_key) or claims.view != caller.view:
             return None
         record = await self._store.load(claims.nonce)

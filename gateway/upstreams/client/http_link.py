@@ -51,7 +51,7 @@ from gateway.wire.jsonrpc import Response
 T = TypeVar("T")
 
 SESSION: Final = "Mcp-Session-Id"
-# 2025-06-18 basic/transports, "Sending Messages to the Server": a POST must accept both media types.
+# MCP 2025-06-18 basic/transports, "Sending Messages to the Server": a POST must accept both media types.
 _ACCEPT: Final = "application/json, text/event-stream"
 _EVENT_STREAM: Final = "text/event-stream"
 # Prefixes of header fields that mirror the body.
@@ -183,7 +183,7 @@ def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
     text = body[:_EXCERPT].decode(errors="replace").strip()
     said = f"responds with {answer.status} {answer.reason}".rstrip()
     full = f"{said}: {text}" if text else said
-    # 2025-06-18 basic/transports, "Session Management": the status is 404, but some servers use other statuses.
+    # MCP 2025-06-18 basic/transports, "Session Management": the status is 404, but some servers use other statuses.
     if has_session and (answer.status in {404, 410} or _reports_lost_session(answer, text)):
         return SessionLostError(f"the session has ended ({full})")
     if answer.status in {401, 403}:
@@ -401,7 +401,7 @@ class HttpLink:
         async with self._channel.exchange("GET", fields=headers) as answer:
             if answer.status == 200 and answer.media_type == _EVENT_STREAM:
                 yield answer
-            # 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 means no stream.
+            # MCP 2025-06-18 basic/transports, "Listening for Messages from the Server": 405 means no stream.
             elif answer.status in {405, 501}:
                 yield None
             else:
@@ -432,5 +432,5 @@ class _StreamPosition:
         if event.id:
             self.event_id = event.id
         if event.retry_ms is not None:
-            # 2025-11-25 basic/transports: clients must respect `retry`. A maximum applies, because a caller waits.
+            # MCP 2025-11-25 basic/transports: clients must respect `retry`. A maximum applies, because a caller waits.
             self.retry = min(event.retry_ms / 1000, _MAX_PAUSE)

@@ -159,7 +159,7 @@ class RelayedCall:
             self._last = asyncio.create_task(self._send_after(self._last, send), name="relay a notification")
 
     async def _send_after(self, before: asyncio.Task[None] | None, send: Callable[[], Awaitable[None]]) -> None:
-        # 2025-06-18 basic/utilities/progress: values must increase.
+        # MCP 2025-06-18 basic/utilities/progress: values must increase.
         if before is not None:
             await asyncio.wait([before])
         try:

@@ -80,7 +80,7 @@ class ServerMessages:
         return True
 
     def expect_completion(self, elicitation: Json, call: RelayedCall) -> None:
-        """Remember to notify the client of `call` when an elicitation completes (2025-11-25 client/elicitation)."""
+        """Remember to notify the client of `call` when an elicitation completes (MCP 2025-11-25 client/elicitation)."""
         name = elicitation.get("elicitationId") if isinstance(elicitation, dict) else None
         if isinstance(name, str) and call.announce is not None:
             self._match_completion(name, call.announce)
@@ -144,7 +144,7 @@ class ServerMessages:
             await self._send(message)
 
     async def _answered(self, request: Request, during: RequestId | None) -> JsonObject:
-        # 2025-06-18 basic/utilities/ping: the result is empty.
+        # MCP 2025-06-18 basic/utilities/ping: the result is empty.
         if request.method == "ping":
             return {}
         capability = QUESTIONS.get(request.method) if self.may_ask else None

@@ -140,7 +140,7 @@ class Session:
     ) -> JsonObject:
         """Send a request, and return its result. Raise RpcError or UpstreamError.
 
-        `mirrored` lists arguments that are also sent as HTTP headers (2026-07-28 basic/transports).
+        `mirrored` lists arguments that are also sent as HTTP headers (MCP 2026-07-28 basic/transports).
         """
         if call is not None and call.log_level is not None:
             await self._set_level(call.log_level)
@@ -164,7 +164,7 @@ class Session:
                 await call.finish()
                 self._note_elicitations(response, call)
         except asyncio.CancelledError:
-            # 2025-06-18 basic/utilities/cancellation: clients must not cancel `initialize`.
+            # MCP 2025-06-18 basic/utilities/cancellation: clients must not cancel `initialize`.
             if method not in {"initialize", "server/discover"}:
                 self._tasks.begin(self._cancel(request_id), name="cancel at upstream")
             raise
@@ -288,7 +288,7 @@ class Session:
         self._watching.add_done_callback(_log_failure)
 
     async def _listen(self) -> None:
-        """Keep a `subscriptions/listen` request open (2026-07-28 basic/patterns/subscriptions)."""
+        """Keep a `subscriptions/listen` request open (MCP 2026-07-28 basic/patterns/subscriptions)."""
         wanted: dict[str, Json] = {
             f"{kind}ListChanged": True
             for kind in ("tools", "prompts", "resources")
@@ -334,7 +334,7 @@ class Session:
         if self.transport == "stdio":
             return {}
         fields = {} if call is None else dict(call.fields)
-        # 2025-06-18 basic/transports, "Protocol Version Header": on all requests after `initialize`.
+        # MCP 2025-06-18 basic/transports, "Protocol Version Header": on all requests after `initialize`.
         if method != "initialize":
             fields |= self._session_fields()
         if self.era is Era.MODERN:

@@ -1,4 +1,4 @@
-"""The client side of the HTTP+SSE transport (2024-11-05 basic/transports)."""
+"""The client side of the HTTP+SSE transport (MCP 2024-11-05 basic/transports)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -38,7 +38,7 @@ class SseLink:
         loop = asyncio.get_running_loop()
         self._inbox, self.closed, self._target = inbox, loop.create_future(), loop.create_future()
         self._reading = asyncio.create_task(self._read(), name="upstream stream")
-        # 2024-11-05 basic/transports: an `endpoint` event contains the URI for messages.
+        # MCP 2024-11-05 basic/transports: an `endpoint` event contains the URI for messages.
         await self._target
 
     async def request(self, message: JsonObject, fields: Mapping[str, str], *, subject: Subject | None) -> Response:

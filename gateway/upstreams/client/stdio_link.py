@@ -120,7 +120,7 @@ class StdioLink:
         pass
 
     async def close(self) -> None:
-        # 2025-06-18 basic/lifecycle, "Shutdown": close the input first, then kill a server that does not exit.
+        # MCP 2025-06-18 basic/lifecycle, "Shutdown": close the input first, then kill a server that does not exit.
         self._input.close()
         await asyncio.wait([self._running], timeout=CLOSE_SECONDS)
         self._end("was closed")

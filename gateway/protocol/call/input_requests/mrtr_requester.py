@@ -1,4 +1,4 @@
-"""Sends input requests in the modern era, as multi round-trip requests (2026-07-28 basic/patterns/mrtr).
+"""Sends input requests in the modern era, as multi round-trip requests (MCP 2026-07-28 basic/patterns/mrtr).
 
 An input request without a response ends the call with `input_required`. The client retries the call with the responses,
 and the tool runs again from its start.

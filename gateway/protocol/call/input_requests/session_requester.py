@@ -70,7 +70,7 @@ class SessionRequester(InputRequester):
                     )
                 response = await answering
         except (TimeoutError, asyncio.CancelledError) as error:
-            # 2025-11-25 basic/lifecycle, "Timeouts": the sender cancels a request that timed out.
+            # MCP 2025-11-25 basic/lifecycle, "Timeouts": the sender cancels a request that timed out.
             await self._send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
             if isinstance(error, TimeoutError):
                 what = f"The client's answer to {key!r}"

@@ -137,6 +137,10 @@ def _tools(entry: UpstreamEntry, lists: ServerLists) -> Iterator[tuple[tuple[str
         name = f"{entry.prefix}{override.name or remote}"
         if _is_too_long(name, entry, "tool"):
             continue
+        if not may_begin_names(name[: MAX_NAME - 1]):
+            allowed = "only the characters A-Z a-z 0-9 _ . - are allowed. Set a `name` in `override`"
+            entry.warnings.append(((), f"the tool `{name}` is not offered: {allowed}"))
+            continue
         # Tasks of 2025-11-25 are ordinary calls for clients. An overridden result may not match the server's schema.
         left_out = {"execution", "outputSchema"} if _changes_output(override) else {"execution"}
         own = {key: value for key, value in wire.items() if key not in left_out}

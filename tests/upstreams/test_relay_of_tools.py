@@ -184,3 +184,14 @@ async def test_null_is_an_empty_list(tmp_path: Path) -> None:
         assert await client.text("t0") == "{}"
         [server] = running.status()["upstreams"].values()
         assert "missing" not in server
+
+
+async def test_name_that_clients_refuse_can_be_overridden(tmp_path: Path) -> None:
+    listed: Json = [{"name": name, "inputSchema": OBJECT} for name in ("get weather", "ns/tool")]
+    renamed = ", tools: {override: {ns/tool: {name: tool}}}"
+    async with relayed(tmp_path, {"tools/list": {"tools": listed}}, renamed) as (_, client, running):
+        tools = (await client.request("tools/list"))["tools"]
+        [warning] = [each for each in running.status()["warnings"] if "not offered" in each]
+
+    assert [each["name"] for each in tools] == ["tool"]
+    assert "`get weather` is not offered: only the characters" in warning

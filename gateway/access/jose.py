@@ -227,7 +227,7 @@ def read_private_key(pem: str) -> tuple[Json, Sequence[str]]:
     # cryptography raises TypeError if a password is required.
     except TypeError:
         raise ValueError("is encrypted; save the key without a password") from None
-    except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their texts may quote the key
+    except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their messages may quote the key
         raise ValueError("is not a private key in PEM") from None
     if isinstance(key, RSAPrivateKey) and key.key_size >= _MIN_RSA_KEY_BITS:
         return key, [name for name, (kind, _) in ALGORITHMS.items() if kind == "RSA"]

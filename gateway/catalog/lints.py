@@ -51,7 +51,7 @@ def _texts_of_definition(config: Definition, compiled: JsonObject | None, *, nam
         for key in ("description", "inputSchema", "outputSchema", "arguments"):
             if key not in said:
                 _add(derived, compiled.get(key), (), Use.DESCRIPTION)
-        # The position in the plugin's code is unknown, so report all texts at `python`.
+        # The position in the plugin's code is unknown, so report all text at `python`.
         texts += [(("python",), text, use) for _, text, use in derived]
     return texts
 
@@ -114,7 +114,7 @@ def lint(  # noqa: PLR0913 - everything that is checked
     plugins: tuple[Path, ...],
     problems: Problems,
 ) -> None:
-    """Warn about misleading texts, schemas and annotations, and about insecure files.
+    """Warn about misleading text, schemas and annotations, and about insecure files.
 
     `instructions` are the instructions of upstreams, by the upstream's name. `plugins` are the plugin directories.
     """
@@ -162,7 +162,7 @@ def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) ->
 
 @lru_cache(maxsize=8192)
 def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
-    """Return the warnings about one text. The result is cached, because many definitions contain the same names."""
+    """Return the warnings about one string. The result is cached, because many definitions contain the same names."""
     found = []
     if (hidden := invisible_characters_in(text)) is not None:
         found.append(f"holds {hidden}, which people cannot see but models read; remove it")

@@ -91,7 +91,7 @@ class Console:
         return _printable(text) if self.is_terminal else text
 
     def fact(self, label: str, text: str, *, width: int) -> None:
-        """Write a label and a text. Further lines of the text are indented to align with the first line."""
+        """Write a label and text. Further lines of the text are indented to align with the first line."""
         first, *others = self.clean(text).splitlines() or [""]
         self.line(f"  {self.styled(label.ljust(width), 'cyan')}  {first}".rstrip())
         for line in others:

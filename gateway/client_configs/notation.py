@@ -174,7 +174,7 @@ def _value(value: Json) -> str:
 
 
 def _string(text: str) -> str:
-    """Quote a text. TOML has the escapes of JSON, but DEL must be escaped too."""
+    """Quote a string. TOML has the escapes of JSON, but DEL must be escaped too."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

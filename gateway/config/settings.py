@@ -50,7 +50,7 @@ def _scopes(value: Json) -> Json:
 
 
 def _bare_seconds(value: Json, parse: ValidatorFunctionWrapHandler) -> Json:
-    """Parse a text without a unit, such as `30`, as a number of seconds."""
+    """Parse a string without a unit, such as `30`, as a number of seconds."""
     return parse(float(value) if isinstance(value, str) and value.replace(".", "", 1).isdigit() else value)
 
 

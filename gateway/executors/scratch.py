@@ -127,7 +127,7 @@ def _is_removed(root: Path) -> bool:
 
 
 def without_scratch(text: str) -> str:
-    """Remove the path of the call's directory from a text, because the model cannot use the path."""
+    """Remove the path of the call's directory from a string, because the model cannot use the path."""
     return re.sub(re.escape(tempfile.gettempdir()) + _SHOWN, "", text)
 
 

@@ -135,7 +135,7 @@ _SPECIAL: Final = (
     # RFC 4291 §2.4: only 2000::/3 is assigned. Overlay networks such as Yggdrasil (200::/7) use the unassigned ranges.
     *_special("a reserved address", "100::/8", "200::/7", "400::/6", "800::/5", "1000::/4", "4000::/2", "8000::/1"),
 )
-"""Networks that are not public, with texts that describe their addresses in errors. The first match applies."""
+"""Networks that are not public, with descriptions of their addresses for errors. The first match applies."""
 
 
 _LOOPBACK: Final = IPv4Address("127.0.0.1")

@@ -43,7 +43,7 @@ class HeaderParameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(text: str) -> str:
-    """Encode a text as a header value, in base64 if necessary."""
+    """Encode a string as a header value, in base64 if necessary."""
     # "Value Encoding": text that looks like the base64 form is encoded too.
     if _PLAIN.fullmatch(text) and not text.startswith(_PREFIX):
         return text

@@ -233,7 +233,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     cut: Literal["bytes", "rows"] | None = None
     """Unit in which the backend can limit a result early, if `output` truncates long results anyway."""
     is_of_operator: bool = False
-    """Whether the result is a text or file written by the operator. Control characters in such results are kept."""
+    """Whether the result is text or a file written by the operator. Control characters in such results are kept."""
 
 
 BACKENDS: Final[Mapping[str, Backend]] = {

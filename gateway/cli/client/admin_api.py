@@ -69,7 +69,7 @@ def _error_text(answer: Json) -> str | None:
 def _hint(status: int, text: str | None, needs: str) -> str:
     if status in {401, 403}:
         return f". Set ${TOKEN_VARIABLE} to {needs}"
-    if status == 404 and text is not None and text.startswith("not found"):  # a missing task has another text
+    if status == 404 and text is not None and text.startswith("not found"):  # a missing task has another message
         return f": {text}. If the file sets `listen.admin`, paths below /-/ exist only at that address"
     return ": this is not an mcp-gateway, or a proxy responded instead" if text is None else f": {text}"
 

@@ -154,7 +154,7 @@ def as_yaml(value: Mapping[str, Json]) -> str:
     text = yaml.dump(
         _escaped(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH, default_flow_style=None
     )
-    # YAML allows characters that reorder text. `_text` has quoted such texts, so escapes work here.
+    # YAML allows characters that reorder text. `_text` has quoted such strings, so escapes work here.
     return visible(text, has_lines=True)
 
 

@@ -10,7 +10,7 @@ from gateway.json_types import DocumentPath
 
 
 class TextOffset(int):
-    """The position of a character in a text, counted from 0. Only allowed as the last element of a path."""
+    """The position of a character in a string, counted from 0. Only allowed as the last element of a path."""
 
 
 class SourceMap(Protocol):

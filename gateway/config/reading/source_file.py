@@ -117,7 +117,7 @@ def decode(data: bytes) -> str:
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether a text contains an unpaired surrogate, which UTF-8 cannot represent."""
+    """Whether a string contains an unpaired surrogate, which UTF-8 cannot represent."""
     return not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text)
 
 

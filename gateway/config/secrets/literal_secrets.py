@@ -26,7 +26,7 @@ TOKENS: Final = re.compile(
 )
 """Pattern for API keys of well-known services, signed tokens and private keys."""
 _MIN_TOKEN_LENGTH: Final = 15
-"""Minimum characters of a token. Most texts are shorter, so they need not be searched."""
+"""Minimum characters of a token. Most strings are shorter, so they need not be searched."""
 _RUN: Final = re.compile(r"[\w-]{10}")
 """Matches a part of every token, but rarely matches prose. Searching for this pattern first is faster."""
 
@@ -44,7 +44,7 @@ def is_secret_key(key: str) -> bool:
 
 
 def is_secret(value: str, path: Sequence[str | int], *, belongs_here: bool) -> bool:
-    """Whether a text is a secret. `belongs_here` is true if the field is meant for secrets."""
+    """Whether a string is a secret. `belongs_here` is true if the field is meant for secrets."""
     if len(value) >= _MIN_TOKEN_LENGTH and _RUN.search(value) is not None and TOKENS.search(value) is not None:
         return True
     if "://" in value and _USER_AND_PASSWORD.search(value) is not None:

@@ -130,7 +130,7 @@ class Redactor:
     def _is_own_in(self, data: bytes) -> bool:
         if not self._verbatim.all or len(data) < self._shortest:
             return False
-        # Without escapes, a text that contains a verbatim form also contains its canonical form.
+        # Without escapes, a string that contains a verbatim form also contains its canonical form.
         is_plain = self._are_canonical and not (b"\\" in data or b"%" in data or b"&" in data)
         return (not is_plain and self._verbatim.is_in(data)) or self._canonical.is_in(canonical(data))
 
@@ -147,7 +147,7 @@ class Redactor:
         return text[: max(0, len(text) - self._most_torn)]
 
     def after_gap(self, text: str) -> str:
-        """Remove the first characters of a text whose start is missing, because they can be the end of a secret."""
+        """Remove the first characters of a string whose start is missing, because they can be the end of a secret."""
         return text[self._most_torn :]
 
     @property

@@ -35,15 +35,15 @@ class Sanitizer(msgspec.Struct, frozen=True, kw_only=True):
         return self.redactor.text(cleaned) if cleaned != masked and self.redactor.finds(cleaned) else masked
 
     def head(self, text: str) -> str:
-        """Sanitize a text whose end was cut off. Remove the last characters, which can be part of a secret."""
+        """Sanitize a string whose end was cut off. Remove the last characters, which can be part of a secret."""
         return self.redactor.before_gap(self.text(text))
 
     def tail(self, text: str) -> str:
-        """Sanitize a text whose start was cut off. Remove the first characters, which can be part of a secret."""
+        """Sanitize a string whose start was cut off. Remove the first characters, which can be part of a secret."""
         return self.redactor.after_gap(self.text(text))
 
     def block(self, block: JsonObject) -> dict[str, Json]:
-        """Return a copy of a content block with sanitized texts.
+        """Return a copy of a content block with sanitized strings.
 
         Raises:
             ExecutionError: base64 content contains a secret.

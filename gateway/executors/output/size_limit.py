@@ -61,7 +61,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
     def text_blocks(
         self, text: str, invocation: Invocation, *, media_type: str = PLAIN_TEXT, omitted: int = 0
     ) -> list[JsonObject]:
-        """Return content blocks for a text. `omitted` is the number of bytes that are already missing.
+        """Return content blocks for text. `omitted` is the number of bytes that are already missing.
 
         Raises:
             ExecutionError: the text is too long, and `overflow` is `error`.
@@ -116,7 +116,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         return [*kept, text_block(f"[… {what} …]")]
 
     def cut(self, text: str, *, omitted: int = 0, at_least: int = 0) -> str:
-        """Remove the middle of a text that is too long, and add a note.
+        """Remove the middle of a string that is too long, and add a note.
 
         The note also counts `omitted` bytes, which are already missing. `at_least` raises a smaller `max_size`.
         """

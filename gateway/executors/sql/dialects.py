@@ -180,7 +180,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     quote: str = '"'
     """The quotation mark around names."""
     find: str = "instr"
-    """The SQL function that returns the position of one text in another text, or 0."""
+    """The SQL function that returns the position of one string in another string, or 0."""
 
     @property
     def is_file(self) -> bool:

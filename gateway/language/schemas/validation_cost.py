@@ -3,7 +3,7 @@
 Threat: arguments with patterns, items to compare, or errors that take very long to process. The engine (jsonschema-rs)
 has no limits for such arguments, and holds the GIL while it runs.
 
-- Patterns with a large automaton, look-around or back-references only match short texts.
+- Patterns with a large automaton, look-around or back-references only match short strings.
 - Nested counted repetitions multiply to at most 1,000, as in RE2: `(a{1,100}){1,100}` has ten thousand states.
 - The number of schemas that apply to the same value is limited.
 - The number of integers beyond 2^53 in `uniqueItems` is limited, because the engine gives them equal hashes.
@@ -23,9 +23,9 @@ from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.keywords import rewritten
 
 MAX_MATCHED_LENGTH: Final = 4096
-"""Maximum characters of a text to match with an expensive pattern."""
+"""Maximum characters of a string to match with an expensive pattern."""
 MAX_MATCHES: Final = 32 * 1024
-"""Maximum total characters of the texts in an argument, if an expensive pattern can apply to any number of texts."""
+"""Maximum total characters of the strings in an argument, if an expensive pattern can apply to many strings."""
 MAX_REPETITIONS: Final = 1000
 MAX_FAN_OUT: Final = 1000
 MAX_LARGE_INTEGERS: Final = 1000
@@ -67,7 +67,7 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
     costly_names: frozenset[str] = frozenset()
     """The expensive patterns in `patternProperties`."""
     matches_any_number: bool = False
-    """Whether an expensive pattern can apply to an unlimited number of texts."""
+    """Whether an expensive pattern can apply to an unlimited number of strings."""
     names_matched: int = 0
     """Number of patterns in all `patternProperties`."""
     compares: bool = False
@@ -124,9 +124,9 @@ def validation_cost_of(nodes: Nodes, root: int) -> ValidationCost:
 
 
 def guarded(schema: dict[str, Json], cost: ValidationCost, *, accepts_longer: bool = False) -> dict[str, Json]:
-    """Return the schema with expensive patterns restricted to short texts.
+    """Return the schema with expensive patterns restricted to short strings.
 
-    Longer texts are rejected, unless `accepts_longer` is true.
+    Longer strings are rejected, unless `accepts_longer` is true.
     """
     if not cost.costly:
         return schema
@@ -243,7 +243,7 @@ def _worded_depth(nodes: Nodes) -> int | None:
 
 
 def _amounts(instance: Json) -> tuple[int, int, int, int]:
-    """Return the counts of large integers, numbers and member names, and the total characters of texts to match."""
+    """Return the counts of large integers, numbers and member names, and the total characters of strings to match."""
     large_integers = numbers = names = matched = 0
     waiting = [instance]
     while waiting:

@@ -81,7 +81,7 @@ def _as_text_or_list(value: Json) -> str | list[Json]:
 
 
 def member(value: Json, key: Json) -> Json:
-    """Return a member of an object, an item of a list or a character of a text, or ABSENT."""
+    """Return a member of an object, an item of a list or a character of a string, or ABSENT."""
     if isinstance(value, Mapping):
         return value.get(key, ABSENT) if isinstance(key, str) else ABSENT
     if isinstance(value, list | str) and isinstance(key, int) and not isinstance(key, bool):

@@ -120,7 +120,7 @@ def _named(error: Exception, place: str) -> ExecutionError:
 
 
 def compile_text(source: str, scope: Scope) -> TextTemplate:
-    """Compile a text. If the text has syntax errors, report them and return an empty template."""
+    """Compile a string. If the string has syntax errors, report them and return an empty template."""
     if not has_expressions(source):
         return TextTemplate(literal=str(source), shape=str(source))
     place = scope.problems.path
@@ -155,7 +155,7 @@ def _check_files(body: list[nodes.Node], names: Bindings) -> None:
 
 
 def _only_expression(body: list[nodes.Node]) -> nodes.Expr | None:
-    """Return the expression of a text that consists of a single expression, or None for other texts."""
+    """Return the expression of a string that consists of a single expression, or None for other strings."""
     match body:
         case [nodes.Output(nodes=[nodes.Expr() as only])] if not isinstance(only, nodes.TemplateData):
             return only
@@ -186,7 +186,7 @@ def compile_condition(source: str, scope: Scope) -> Condition:
 
 
 def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplate:
-    """Compile the texts in a JSON value. `null` replaces each null that an expression returns."""
+    """Compile the strings in a JSON value. `null` replaces each null that an expression returns."""
     match value:
         case str():
             template = compile_text(value, scope)
@@ -204,7 +204,7 @@ def compile_json(value: Json, scope: Scope, *, null: Json = None) -> JsonTemplat
 
 
 def has_expressions(source: str) -> bool:
-    """Whether a text contains template syntax, ignoring interpolated text."""
+    """Whether a string contains template syntax, ignoring interpolated text."""
     return "{" in source and any(isinstance(part, str) and _START.search(part) for part in parts_of(source))
 
 

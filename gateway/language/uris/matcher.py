@@ -144,7 +144,7 @@ _Slot = tuple[str, str]
 
 
 _Pattern = tuple[Sequence[str], Sequence[_Slot]]
-"""The literal texts of a template, and the slots between these texts."""
+"""The literal strings of a template, and the slots between these strings."""
 
 
 def _match_pattern(pattern: _Pattern, uri: str) -> dict[str, str] | None:
@@ -220,7 +220,7 @@ _EXPRESSION: Final = re.compile(r"\{[^{}]*\}")
 class LooseMatcher(msgspec.Struct, frozen=True, kw_only=True):
     """Matches URIs with a template of an upstream, whose matching rules are unknown.
 
-    A URI matches if it contains the literal texts of the template in order, as every expansion does (RFC 6570 §3.1).
+    A URI matches if it contains the literal strings of the template in order, as every expansion does (RFC 6570 §3.1).
     """
 
     literals: tuple[str, ...]

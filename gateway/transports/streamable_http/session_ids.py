@@ -85,7 +85,7 @@ def _known(capabilities: JsonObject) -> dict[str, Json]:
 
 
 def _truncated(value: Json, max_bytes: int) -> str:
-    """Truncate a text so that its JSON encoding has at most `max_bytes` bytes."""
+    """Truncate a string so that its JSON encoding has at most `max_bytes` bytes."""
     text = value[:max_bytes] if isinstance(value, str) else ""
     while len(orjson.dumps(text)) > max_bytes:
         text = text[:-1]

@@ -124,7 +124,7 @@ class RelayedCall:
         raise RpcError(ErrorCode.METHOD_NOT_FOUND, f"The client does not support {capability}")
 
     def with_notes(self, result: JsonObject) -> JsonObject:
-        """Add a text to the result that tells the model about declined requests of the server."""
+        """Add a note to the result that tells the model about declined requests of the server."""
         if not self._declined or not isinstance(content := result.get("content"), list):
             return result
         asked = " and ".join(dict.fromkeys(self._declined))

@@ -22,7 +22,7 @@ from gateway.telemetry.logs import title_of
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 
 Line = list[tuple[str, str]]
-"""Pairs of a text and a style. A style is empty or one of the names in `gateway.cli.console`."""
+"""Pairs of a string and a style. A style is empty or one of the names in `gateway.cli.console`."""
 
 _MAX_REASON: Final = 300
 _MAX_ARGUMENTS_LENGTH: Final = 120

@@ -127,7 +127,7 @@ class InsufficientScopeError(RpcError):
         listed = sorted(scopes)
         super().__init__(
             ErrorCode.INVALID_REQUEST,
-            f"insufficient_scope: this requires the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}",
+            f"insufficient_scope: this request requires the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}",
             {"requiredScopes": listed},
         )
         self.scopes = scopes
@@ -174,7 +174,7 @@ class MalformedAnswerError(InvalidRetryError):
     """The client's answer does not match the question."""
 
     def __init__(self, key: str, reason: str) -> None:
-        super().__init__(f"The answer to {key!r} {reason}", {"key": key})
+        super().__init__(f"The response to {key!r} {reason}", {"key": key})
 
 
 class ExecutionError(Exception):

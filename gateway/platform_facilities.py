@@ -49,7 +49,7 @@ def return_large_blocks() -> None:
 def missing_facilities() -> dict[str, str]:
     """Return a description of the effect of each missing facility, by name."""
     facilities = (
-        ("process tracking", "processes that leave the group of their command are not ended", can_find_processes()),
+        ("process tracking", "processes that leave their process group are not ended", can_find_processes()),
         ("CPU affinity", "`--workers auto` starts a worker for each processor", hasattr(os, "sched_getaffinity")),
         ("namespaces", "`sandbox` and `limits.memory` cannot be used", IS_LINUX),
     )

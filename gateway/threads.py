@@ -181,7 +181,7 @@ async def run_in_thread(function: Callable[[], T], *, what: str, call: TimedCall
         return await threads.run(function, deadline=call.deadline.at, on_stuck=call.permit.hold_until_done)
     except NoThreadFreeError as error:
         raise ExecutionError(
-            f"{what} did not start: all threads for large outputs and files were busy until the deadline"
+            f"{what} did not start, because all threads for large outputs and files were busy until the deadline"
         ) from error
     except TimeoutError as error:
         raise DeadlineExceededError(what, call.deadline.seconds) from error

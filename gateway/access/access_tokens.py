@@ -182,12 +182,12 @@ class AccessTokens:
     async def _id_claims(self, id_token: str, *, client_id: str, nonce: str) -> JsonObject:
         claims = await self._signed_claims(id_token)
         if claims.get("nonce") != nonce:
-            raise TokenError("The ID token belongs to another sign-in")
+            raise TokenError("The ID token was issued for a different sign-in")
         audiences = strings_of(claims.get("aud"))
         if client_id not in audiences or claims.get("azp", client_id) != client_id:
-            raise TokenError("The ID token was issued for another client")
+            raise TokenError("The ID token was issued for a different client")
         if len(audiences) > 1 and "azp" not in claims:
-            raise TokenError("The ID token does not name its client")
+            raise TokenError("The ID token has several audiences but no azp claim")
         return claims
 
     async def _signed_claims(self, token: str) -> JsonObject:
@@ -202,7 +202,7 @@ class AccessTokens:
             exact_json.dumps(claims)
         except TypeError:
             # RFC 8259 §8.2: JSON can contain unpaired surrogates.
-            return invalid_token("A claim of the token is not valid text")
+            return invalid_token("A claim of the token contains invalid Unicode")
         roles = roles_of(claims, self.entry)
         scopes = scopes_of(claims, roles, self.entry)
         if not scopes.issuperset(self.entry.required_scopes):
@@ -235,7 +235,7 @@ async def _claims_or_error(reading: Awaitable[JsonObject]) -> JsonObject | AuthE
     except TokenError as error:
         return invalid_token(str(error))
     except KeysUnavailableError as error:
-        message = "The keys of the authorization server cannot be fetched at the moment"
+        message = "The signing keys of the authorization server cannot be fetched at the moment"
         return temporarily_unavailable(message, retry_after=math.ceil(error.seconds))
 
 

@@ -74,7 +74,7 @@ def invalid_token(message: str) -> AuthError:
 
 def insufficient_scope(scopes: Iterable[str]) -> AuthError:
     listed = sorted(scopes)
-    message = f"This needs the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}"
+    message = f"This request requires the scope{'s' if len(listed) > 1 else ''} {' '.join(listed)}"
     return AuthError(status=403, error="insufficient_scope", message=message, scopes=listed)
 
 

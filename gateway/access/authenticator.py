@@ -269,7 +269,7 @@ def read_credential(*, authorization: Sequence[str], api_key: Sequence[str]) -> 
     3. The scheme must be Bearer or DPoP. Other schemes are ignored.
     """
     if len(authorization) + len(api_key) > 1:
-        return invalid_request("More than one credential was sent: send one Authorization or X-API-Key header")
+        return invalid_request("Several credentials were sent. Send one `Authorization` or `X-API-Key` header")
     if api_key:
         return _credential(api_key[0].strip(), what="X-API-Key", is_bearer=False)
     if not authorization:
@@ -313,13 +313,13 @@ def check_auth(loaded: LoadedConfig, problems: Problems) -> None:
         _check_claim(entry, place)
         if entry.audience is None and listen.public_url is None and is_elsewhere:
             place.warning(
-                f"clients do not reach this server as {listen.http}, so their tokens are not issued for it: "
-                "set `listen.public_url`, or `audience` here"
+                f"tokens are issued for the URL that clients use, which is not {listen.http}. "
+                "Set `listen.public_url`, or set `audience` here"
             )
         for key in ("required_scopes", "scopes_supported"):
             if _OFFLINE_ACCESS in getattr(entry, key):
                 # MCP 2026-07-28 basic/authorization, "Refresh Tokens".
-                message = f"`{_OFFLINE_ACCESS}` is for clients and their issuer; servers should not request it"
+                message = f"`{_OFFLINE_ACCESS}` is a scope for clients. Servers should not request it"
                 place.at(key).warning(message)
 
 
@@ -329,11 +329,9 @@ def _check_api_keys(keys: Mapping[str, ApiKey], problems: Problems) -> None:
         for digest in dict.fromkeys(digests(key)):
             first = holders.setdefault(digest, name)
             if first != name:
-                problems.at(name).error(f"has the same key as `{first}`; each key must have one holder")
+                problems.at(name).error(f"has the same key as `{first}`. Each key must have only one holder")
         if any(len(secret) < MIN_KEY_LENGTH for secret in key.secret):
-            message = (
-                f"keys of fewer than {MIN_KEY_LENGTH} characters can be guessed; create one with `openssl rand -hex 32`"
-            )
+            message = f"has fewer than {MIN_KEY_LENGTH} characters. Create a longer key with `openssl rand -hex 32`"
             problems.at(name, "secret").warning(message)
 
 

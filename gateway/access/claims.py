@@ -57,7 +57,7 @@ def identity_of_claims(claims: Json, auth: Auth | None) -> Identity:
     Raise ValueError if `auth` does not allow such a caller.
     """
     if auth is None:
-        raise ValueError("a caller requires `auth`: without it, callers are not identified")
+        raise ValueError("`auth` is not set, so callers cannot be identified")
     if not isinstance(claims, dict) or not isinstance(claims.get("sub"), str) or not claims["sub"]:
         raise ValueError("expected claims with a `sub`, such as {sub: ann, groups: [ops]}")
     subject, issuer = claims["sub"], claims.get("iss")

@@ -84,21 +84,21 @@ class Introspector:
         if status == 400 and b'"unsupported_token_type"' in body:
             return {}
         if status != 200:
-            raise FetchError(f"{self._issuer}: the introspection endpoint responded with status {status}")
+            raise FetchError(f"The introspection endpoint of {self._issuer} responded with status {status}")
         document = await self._document(response)
         if not isinstance(document, dict) or not isinstance(document.get("active"), bool):
-            raise FetchError(f"{self._issuer}: the introspection response has no boolean `active`")
+            raise FetchError(f"The introspection response of {self._issuer} has no boolean `active`")
         return document if document["active"] else {}
 
     async def _send(self, token: str) -> PostResponse:
         config = self._config
         if config.url is None and self._clock() >= self._metadata_until:
-            _, self._metadata = await issuer_metadata(self._issuer, self._fetch, advice="; set `introspection.url`")
+            _, self._metadata = await issuer_metadata(self._issuer, self._fetch, advice=". Set `introspection.url`")
             self._metadata_until = self._clock() + _ENDPOINT_SECONDS
         metadata = self._metadata
         url = config.url or metadata.get("introspection_endpoint")
         if not isinstance(url, str) or not is_trustworthy(url):
-            raise FetchError(f"{self._issuer}: its metadata has no introspection_endpoint with an https URL")
+            raise FetchError(f"The metadata of {self._issuer} has no introspection_endpoint with an https URL")
         # RFC 6749 §2.3.1: the client ID and the secret are form-encoded.
         pair = f"{quote_plus(config.client_id)}:{quote_plus(config.client_secret)}"
         basic = {"Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}
@@ -124,7 +124,7 @@ class Introspector:
             audience = self._config.client_id
             claims = read_signed_response(text, keys, algorithm=algorithm, issuer=issuer, audience=audience)
         except (TokenError, UnicodeDecodeError, KeysUnavailableError) as error:
-            raise FetchError(f"{self._issuer}: the signed introspection response is not valid: {error}") from error
+            raise FetchError(f"{self._issuer} sent an invalid signed introspection response: {error}") from error
         return claims.get("token_introspection")
 
 
@@ -148,4 +148,4 @@ def _json(body: bytes, issuer: str) -> Json:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise FetchError(f"{issuer}: the introspection response is not JSON") from error
+        raise FetchError(f"The introspection response of {issuer} is not JSON") from error

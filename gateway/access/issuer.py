@@ -33,13 +33,13 @@ The function must limit the time and the size, and must not follow redirects.
 
 async def discover_keys_url(issuer: str, fetch: Fetch) -> str:
     """Return the URL of the key set. Raise FetchError if the metadata cannot be fetched, or is not valid."""
-    url, metadata = await issuer_metadata(issuer, fetch, advice="; set auth.oauth.jwks_url")
+    url, metadata = await issuer_metadata(issuer, fetch, advice=". Set `auth.oauth.jwks_url`")
     keys_url = metadata.get("jwks_uri")
     if not isinstance(keys_url, str):
-        raise FetchError(f"{url} has no jwks_uri; set auth.oauth.jwks_url")
+        raise FetchError(f"{url} has no jwks_uri. Set `auth.oauth.jwks_url`")
     # Require https, because an attacker who can replace the keys can sign tokens.
     if not is_trustworthy(keys_url):
-        raise FetchError(f"{url}: its jwks_uri {keys_url!r} must be an https URL")
+        raise FetchError(f"The jwks_uri in {url} must be an https URL (got {keys_url!r})")
     return keys_url
 
 
@@ -67,7 +67,7 @@ async def first_document(urls: Iterator[str], fetch: Fetch, *, missing: str) -> 
         except NotFoundError:
             continue
         if not isinstance(document, dict):
-            raise FetchError(f"{url} is not a JSON object")
+            raise FetchError(f"The document at {url} is not a JSON object")
         return url, document
     raise NotFoundError(missing)
 

@@ -135,7 +135,7 @@ def read_proof(proof: str) -> tuple[JsonObject, str]:
         header = jwt.get_unverified_header(proof)
         algorithm, jwk = header.get("alg"), header.get("jwk")
         if header.get("typ") != "dpop+jwt" or algorithm not in ALGORITHMS or "crit" in header:
-            raise TokenError("The DPoP proof is not signed in a way that this server accepts")
+            raise TokenError("The DPoP proof has an unsupported type, algorithm or `crit` header")
         if not isinstance(jwk, dict) or not isinstance(jwk.get("kty"), str) or (key := public_key(jwk)) is None:
             raise TokenError("The DPoP proof has no public key that this server accepts")
         # PyJWT checks that the algorithm fits the type of the key.
@@ -179,7 +179,7 @@ def read_claims(token: str, keys: Sequence[Json], *, algorithm: str, issuer: str
     except jwt.MissingRequiredClaimError as error:
         raise TokenError(f"The token has no {error.claim}") from None
     except (jwt.PyJWTError, OverflowError):  # OverflowError: a time is Infinity
-        raise TokenError("The token cannot be read") from None
+        raise TokenError("The token is malformed") from None
     # PyJWT accepts an empty `sub`.
     if not claims["sub"]:
         raise TokenError("The token has no sub")
@@ -226,9 +226,9 @@ def read_private_key(pem: str) -> tuple[Json, Sequence[str]]:
         key = load_pem_private_key(pem.encode(), password=None)
     # cryptography raises TypeError if a password is required.
     except TypeError:
-        raise ValueError("is encrypted; save the key without a password") from None
+        raise ValueError("is encrypted. Save the key without a password") from None
     except Exception:  # noqa: BLE001 - Boundary: cryptography raises many kinds, and their messages may quote the key
-        raise ValueError("is not a private key in PEM") from None
+        raise ValueError("is not a private key in PEM format") from None
     if isinstance(key, RSAPrivateKey) and key.key_size >= _MIN_RSA_KEY_BITS:
         return key, [name for name, (kind, _) in ALGORITHMS.items() if kind == "RSA"]
     if isinstance(key, EllipticCurvePrivateKey) and key.curve.name in _CURVES:
@@ -236,7 +236,7 @@ def read_private_key(pem: str) -> tuple[Json, Sequence[str]]:
     if isinstance(key, Ed25519PrivateKey):
         return key, ["EdDSA"]
     raise ValueError(
-        f"is not a supported key: use RSA of at least {_MIN_RSA_KEY_BITS} bits, P-256, P-384, P-521 or Ed25519"
+        f"is not a supported key. Use RSA of at least {_MIN_RSA_KEY_BITS} bits, P-256, P-384, P-521 or Ed25519"
     )
 
 

@@ -137,7 +137,7 @@ class JwksCache:
 def _read_key_set(document: Json, *, url: str) -> Sequence[SigningKey]:
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
-        raise FetchError(f"{url} is not a JSON Web Key Set")
+        raise FetchError(f"The document at {url} is not a JSON Web Key Set")
     keys = tuple(_read_keys(entries[:_MAX_KEYS]))
     if not keys:
         raise FetchError(f"{url} has no signing key that is supported")

@@ -178,7 +178,7 @@ def check_audit_is_apart(loaded: LoadedConfig, problems: Problems) -> None:
         return
     path = audit_path(loaded.document.audit, loaded.root).resolve()
     if path in {file.resolve() for file in (*loaded.files, loaded.lock_file)}:
-        problems.at("audit", "file").error("is part of the configuration; use a separate file for the log")
+        problems.at("audit", "file").error("is part of the configuration. Use a separate file for the log")
 
 
 def _line(record: JsonObject) -> bytes:

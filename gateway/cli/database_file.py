@@ -137,9 +137,9 @@ def _without_password(source: str) -> tuple[str, str, bool]:
 
     url = make_url(source)
     if any(map(is_secret_key, url.query)):
-        raise ConfigError.at("--from", "the query of the URL contains a secret; write the password before the `@`")
+        raise ConfigError.at("--from", "the query of the URL contains a secret. Write the password before the `@`")
     if "@" in f"{url.host}{url.database}":
-        raise ConfigError.at("--from", "cannot tell the password from the host; write `@` as `%40` and `/` as `%2F`")
+        raise ConfigError.at("--from", "cannot tell the password from the host. Write `@` as `%40` and `/` as `%2F`")
     written = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, url.query)
     return url.database or "", written.render_as_string(), url.password is not None
 

@@ -65,7 +65,7 @@ def add_config(parser: Parser) -> None:
 
 
 def add_env_file(add: AddArgument) -> None:
-    what = "environment variables, one NAME=value a line; variables that are set already stay"
+    what = "a file of environment variables, one NAME=value per line; does not override variables that are already set"
     add("--env-file", type=Path, metavar="FILE", help=what)
 
 

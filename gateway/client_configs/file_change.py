@@ -89,4 +89,4 @@ def _check(client: Client, before: str, after: str, addition: dict[str, Json], *
     if has_questions:
         expected["inputs"] = found.get("inputs")
     if expected != found:
-        raise NotEditableError("its notation is not supported")
+        raise NotEditableError("the file uses notation that is not supported")

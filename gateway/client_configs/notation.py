@@ -63,7 +63,7 @@ def _put_json(text: str, path: Sequence[str], value: Json) -> str:
     position = None
     for depth, key in enumerate(path):
         if not isinstance(node, MappingNode):
-            raise NotEditableError("it contains another value where an object is expected")
+            raise NotEditableError("it contains a value of another type where an object is expected")
         if key not in node.entries:
             return _inserted(text, node, key, nested(path[depth:], value)[key])
         position, node = node.entries[key].place, node.entries[key].node

@@ -45,8 +45,8 @@ _MAX_COOKIE_BYTES: Final = 4096
 _READ: Final = frozenset({"GET", "HEAD"})
 _FOREIGN: Final = HttpError(
     status=403,
-    message=f"Requests with a cookie must come from the console's page, with {HEADER}: 1, Origin, and "
-    "Sec-Fetch-Site: same-origin if the browser supports it. In scripts, send `Authorization: Bearer …` instead",
+    message=f"Requests with a cookie are only accepted from the console's page. They must contain {HEADER}: 1, Origin, "
+    "and, if the browser supports it, Sec-Fetch-Site: same-origin. In scripts, send `Authorization: Bearer …` instead",
 )
 
 

@@ -105,5 +105,5 @@ async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:
     if not isinstance(found, dict):
         return HttpError(status=400, message="The body must be a JSON object")
     if is_deeper(found, than=MAX_DEPTH):
-        return HttpError(status=400, message=f"The body is nested more than {MAX_DEPTH} deep")
+        return HttpError(status=400, message=f"The body is nested more than {MAX_DEPTH} levels deep")
     return found

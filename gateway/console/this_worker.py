@@ -30,7 +30,7 @@ _LISTEN: Final = "subscriptions/listen"
 MAX_CALLERS: Final = 100
 _PERIODS: Final = {1: "s", 60: "min", 3600: "h", 86400: "d"}
 NO_SESSION: Final = HttpError(status=404, message="Unknown session")
-_OF_PROCESS: Final = HttpError(status=409, message="The stdio session ends with its process")
+_OF_PROCESS: Final = HttpError(status=409, message="The stdio session ends only when its process exits")
 _UNKNOWN: Final = HttpError(status=404, message="Unknown upstream")
 
 OpenSessions = Callable[[], Iterable[tuple[Binding, Session]]]

@@ -100,7 +100,7 @@ class FairSemaphore:
             async with asyncio.timeout_at(deadline):
                 await self._wait(turn, partial(self._queue.remove, caller, turn))
         except TimeoutError as error:
-            message = f"Timed out while waiting for its turn ({name}): other calls are still running."
+            message = f"The call timed out in the queue ({name}), because other calls are still running."
             raise ExecutionError(message) from error
 
     def suspend(self) -> None:
@@ -182,7 +182,7 @@ class FairSemaphore:
     def _refusal(self) -> OverLimitError:
         running, waiting = (0, 0) if self.share is None else self.share.elsewhere
         running, waiting = running + self.running, waiting + self._queue.length
-        message = f"Busy: {running} calls are running and {waiting} are waiting ({self._name})"
+        message = f"Too many concurrent calls: {running} running, {waiting} waiting ({self._name})"
         return OverLimitError(message, retry_after=_RETRY_SECONDS, limit=self._name)
 
 

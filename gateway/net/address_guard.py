@@ -57,7 +57,7 @@ class AddressGuard(msgspec.Struct, frozen=True):
         if self.allows_all:
             return
         if address is None:
-            raise AddressRefusedError("an address that cannot be read")
+            raise AddressRefusedError("an invalid address")
         # Check each form, because an allowed IPv6 range must not allow embedded private IPv4 addresses.
         for form in _all_forms(address):
             kind = kind_of_private(form)
@@ -94,9 +94,9 @@ def compile_policy(allow_private: AllowPrivate, problems: Problems) -> AddressPo
             networks.add(ip_network(entry.strip("[]")))
         except ValueError as error:
             if "/" in entry:
-                problems.at(index).error(f"is not a network: {error}; expected one such as 10.0.0.0/8")
+                problems.at(index).error(f"is not a network: {error}. Expected a network such as 10.0.0.0/8")
             elif _HOST.fullmatch(entry) is None:
-                message = "expected a host name, an address, or a network such as 10.0.0.0/8; no port and no wildcard"
+                message = "expected a host name, an address, or a network such as 10.0.0.0/8, without port or wildcard"
                 problems.at(index).error(message)
             else:
                 # Non-ASCII names become A-labels (RFC 5890 §2.3.2.1), as in requests.

@@ -250,7 +250,7 @@ def _exchanging(
     if isinstance(config, TokenExchange) and config.issuer is None and config.token_url is None:
         # Ignore the issuer that the service names, because the service could name itself and collect callers' tokens.
         if len(issuers) > 1:
-            problems.error("needs `issuer`, because `auth.oauth` has more than one")
+            problems.error("needs `issuer`, because `auth.oauth` has more than one issuer")
         config = config.model_copy(update={"issuer": issuers[0]})
     server: TokenExchange | IdentityProvider
     if isinstance(config, EnterpriseAuth):
@@ -263,7 +263,7 @@ def _exchanging(
     if server.subject_issuers or len(issuers) == 1:
         return config, frozenset(server.subject_issuers or issuers)
     if server.issuer not in issuers:
-        problems.error("needs `subject_issuers`: `auth.oauth` has several issuers, and `issuer` does not name one")
+        problems.error("needs `subject_issuers`: `auth.oauth` has several issuers, but `issuer` is none of them")
     return config, frozenset([server.issuer or ""])
 
 
@@ -317,7 +317,7 @@ def _compile_client(config: TokenRequest | AuthorizationCode, problems: Problems
     except ValueError as error:
         problems.error(str(error))
     except OSError as error:
-        problems.error(f"is neither a private key in PEM nor a file that can be read: {error.strerror}")
+        problems.error(f"is neither a private key in PEM format nor a readable file: {error.strerror}")
     else:
         return replace(client, private_key=pem, key_id=config.key_id)
     return None

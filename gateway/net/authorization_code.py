@@ -98,8 +98,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def unknown_user(self) -> ExecutionError:
         return ExecutionError(
-            f"{self.title} requires that you sign in, and this server does not know who you are. The operator can set "
-            "`auth`"
+            f"{self.title} requires that you sign in, but this server does not identify its users. "
+            "The operator can set `auth`"
         )
 
     async def find_server(self, metadata_url: str | None) -> ServerMetadata:
@@ -114,7 +114,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         # the member is optional, and a server that does not support PKCE ignores the parameters.
         methods = server.challenge_methods
         if "S256" not in (methods or ()) and (methods is not None or self.is_mcp):
-            raise ExecutionError(f"{server.issuer} does not support PKCE with S256, so a code could be stolen")
+            raise ExecutionError(f"{server.issuer} does not support PKCE with S256, which the gateway requires")
         if server.resource is None and self.is_mcp:
             # RFC 8707, MCP "Canonical Server URI".
             return replace(server, resource=urlunsplit(urlsplit(self.service_url)._replace(query="", fragment="")))
@@ -160,8 +160,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             found = {}
         client_id = found.get("client_id") if isinstance(found, dict) else None
         if status not in {200, 201} or not isinstance(client_id, str) or not client_id:
-            said = str(found.get("error", "")) if isinstance(found, dict) else ""
-            raise self.endpoint.failure(f"{url} does not register clients: it returned {status} {said}")
+            said = f" {found.get('error', '')}".rstrip() if isinstance(found, dict) else ""
+            raise self.endpoint.failure(f"{url} did not register the gateway as a client (status {status}{said})")
         secret, expires = found.get("client_secret"), found.get("client_secret_expires_at")
         method = found.get("token_endpoint_auth_method") or method
         client = OAuthClient(client_id=client_id)

@@ -184,7 +184,7 @@ class HttpClients:
     def shared(self) -> aiohttp.ClientSession:
         """The aiohttp session for plugins (`Context.http`). It blocks private addresses and traces each request."""
         if not self._is_open:
-            raise RuntimeError("HTTP clients are used before they are started")
+            raise RuntimeError("The HTTP clients have not been started")
         if self._shared is None:
             self._shared = _open(ClientProfile(guard=AddressGuard()), self._lookups, steps_of_requests())
         return self._shared
@@ -257,7 +257,7 @@ class _BoundedResponse(aiohttp.ClientResponse):
                 protocol.feed_data((head, body))  # aiohttp reads the head again.
                 return await super().start(connection)
         connection.close()
-        raise aiohttp.ClientResponseError(self.request_info, (), message="too many interim responses")
+        raise aiohttp.ClientResponseError(self.request_info, (), message="too many interim (1xx) responses")
 
 
 _LOOKUP_TIMEOUT: Final = 60.0

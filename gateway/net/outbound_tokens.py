@@ -170,13 +170,13 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
                 return request  # The gateway itself has no access token to exchange.
             if token is None:
                 raise ExecutionError(
-                    "This service requires an access token of the caller, and the request contained none: "
-                    "sign in to the gateway with OAuth (API keys and stdio provide no access token)"
+                    "This service requires an access token of the caller, but the request contained none. "
+                    "Sign in to the gateway with OAuth (API keys and stdio provide no access token)"
                 )
             if subject.issuer not in self.subject_issuers:
                 raise ExecutionError(
-                    f"This service requires an access token of {' or '.join(sorted(self.subject_issuers))}, "
-                    f"and yours was issued by {subject.issuer}"
+                    f"This service requires an access token issued by {' or '.join(sorted(self.subject_issuers))}. "
+                    f"Your token was issued by {subject.issuer}"
                 )
         began = asyncio.get_running_loop().time()
         try:

@@ -73,7 +73,7 @@ def redirected(request: Request, status: int, location: str) -> Request:
     if origin_of(target) == origin_of(request.url):
         return following
     if following.body is not None and request.has_secret_body:
-        raise ExecutionError(f"{request.url.raw_host} redirects to another origin, and the body contains a secret")
+        raise ExecutionError(f"{request.url.raw_host} redirects to another origin, but the body contains a secret")
     return replace(following, headers=tuple(header for header in following.headers if not header.is_bound))
 
 
@@ -191,8 +191,8 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             addresses = await self.clients.addresses_of(host)
         except OSError as error:
             raise ExecutionError(
-                f"A redirect leads to `{host}`, which cannot be resolved here, so it could "
-                f"be private. The operator can allow it: {permission_for(host)}"
+                f"A redirect leads to `{host}`, which cannot be resolved here, so its address "
+                f"could be private. The operator can allow it: {permission_for(host)}"
             ) from error
         for address in addresses:
             guard.check_spelled(address)
@@ -294,7 +294,7 @@ _REASONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (aiohttp.ClientHttpProxyError, "The proxy cannot connect to {host}: status {error.status}"),
     (aiohttp.ClientConnectorError, "Cannot connect to {host}:{error.port}: {detail}"),
     (aiohttp.ServerTimeoutError, "{host} did not respond in time"),
-    (aiohttp.InvalidURL, "{host} is not a host that can be connected to"),
+    (aiohttp.InvalidURL, "{host} is not a valid host name"),
     (BodyTooLargeError, "The response of {host} exceeds {detail}. Request less data"),
     (UnknownEncodingError, "The response of {host} has the content encoding `{error}`, which is not supported"),
     (aiohttp.ClientPayloadError, "The response of {host} is incomplete or encoded incorrectly"),

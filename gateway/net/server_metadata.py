@@ -103,11 +103,11 @@ async def fetch_json(sender: Sender, url: str) -> Json:
     if 400 <= response.status < 500:
         raise NotFoundError(f"{url}: status {response.status}")
     if response.status != 200:
-        raise FetchError(f"{url}: status {response.status}, expected 200")
+        raise FetchError(f"{url} returned status {response.status} instead of 200")
     try:
         return orjson.loads(response.body)
     except orjson.JSONDecodeError as error:
-        raise FetchError(f"{url}: is not JSON: {error}") from error
+        raise FetchError(f"The document at {url} is not JSON: {error}") from error
 
 
 async def discover(issuer: str, sender: Sender) -> ServerMetadata:
@@ -212,7 +212,7 @@ def url_of(text: str) -> URL:
     try:
         return parse_url(text, encoded=True)
     except ValueError:
-        raise ExecutionError(f"{text} is not a URL") from None
+        raise ExecutionError(f"{text} is not a valid URL") from None
 
 
 async def _challenges(service_url: str, sender: Sender) -> Sequence[str]:

@@ -156,7 +156,7 @@ class Processes:
         if self._is_closed:
             raise ExecutionError("the server is stopping")
         if asyncio.get_running_loop().time() >= deadline:
-            raise DeadlineExceededError(f"{command.argv[0]!r}, not started yet,", 0.0)
+            raise DeadlineExceededError(f"The start of {command.argv[0]!r}", 0.0)
         if time.monotonic() - self._scanned_at > _RECENT_SECONDS:
             self._scan()
         marker = self._descendants.new_marker()

@@ -31,8 +31,8 @@ def exposures(loaded: LoadedConfig) -> Mapping[str, Problem]:
 
 def exposed(address: Address) -> str:
     return (
-        f"{address} can be reached from other machines without authentication; "
-        f"add `auth`, listen on 127.0.0.1, or allow it with {flag_of('allow_anonymous')}"
+        f"{address} can be reached from other machines without authentication. "
+        f"Add `auth`, listen on 127.0.0.1, or allow it with {flag_of('allow_anonymous')}"
     )
 
 

@@ -83,7 +83,7 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
         before, after = old.written.get(place), new.written.get(place)
         if before is None:
             what = new.left_out.get(place)
-            note = "new" if what is None else f"new, but left out: {what}"
+            note = "new" if what is None else f"new, but not available: {what}"
             yield Change(sign="+", place=place, what=note, difference=_difference(None, after))
         elif after is None:
             new_place = renamed.get(place)
@@ -93,7 +93,7 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
             yield Change(sign="~", place=place, what=what, difference=_difference(before, after))
     for place, reason in new.left_out.items():  # Operations of an OpenAPI document without a definition.
         if place not in new.written and place not in old.written and old.left_out.get(place) != reason:
-            yield Change(sign="~" if place in old.left_out else "+", place=place, what=f"not offered: {reason}")
+            yield Change(sign="~" if place in old.left_out else "+", place=place, what=f"not available: {reason}")
 
 
 def _renamed(manifest: Manifest) -> dict[str, str]:
@@ -110,10 +110,10 @@ def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:
     if keys := list(_changed_keys(old.written[place], new.written[place])):
         yield ", ".join(keys)
     if old.code.get(place) != new.code.get(place) and place in old.code and place in new.code:
-        yield "the code of its plugin"
+        yield "the plugin code"
     before, after = old.left_out.get(place), new.left_out.get(place)
     if before != after:
-        yield "is available again" if after is None else f"is left out: {after}"
+        yield "is available again" if after is None else f"is not available: {after}"
 
 
 def _changed_keys(before: JsonObject, after: JsonObject) -> Iterator[str]:

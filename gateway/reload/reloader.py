@@ -32,7 +32,7 @@ _SETTLE_SECONDS: Final = 0.1
 _MAX_LOOKS: Final = 16
 """Number of snapshots after which the files are loaded even if they still change."""
 
-_OUR_BUG: Final = Problem(message="the files could not be loaded because of an error in the gateway; see its log")
+_OUR_BUG: Final = Problem(message="the files were not loaded because of a bug in the gateway. See the gateway's log")
 
 
 Trigger = Literal["start", "file", "signal", "request", "source"]
@@ -140,7 +140,7 @@ class Reloader:
                 try:
                     seen, differs = await asyncio.to_thread(_compare, self._pipeline.watch_plan, self._loaded)
                 except Exception:  # Boundary: a bug must not end the watch.
-                    log.exception("looking at the files failed")
+                    log.exception("file comparison failed")
                     return
                 if not differs:
                     self._loaded = seen

@@ -77,7 +77,7 @@ class BrowserSignIns:
         """
         entry = next((each for each in self.entries if each.issuer[0] == issuer), None)
         if entry is None or entry.browser is None or _BACK.fullmatch(back) is None:
-            raise ExecutionError("unknown issuer or page")
+            raise ExecutionError("the issuer or the page to return to is unknown")
         server = await discover(issuer, self._endpoint.sender)
         if not server.authorization_url or "S256" not in (server.challenge_methods or ["S256"]):
             raise ExecutionError(f"{issuer} has no authorization endpoint that supports PKCE with S256")

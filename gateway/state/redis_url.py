@@ -51,7 +51,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         if not nodes and parts.scheme != "unix":
             raise ValueError("expected a host")
         if kind is _PLAIN and len(nodes) > 1:
-            raise ValueError("expected one host; use redis+sentinel:// or redis+cluster:// for several")
+            raise ValueError("expected one host. For several hosts, use redis+sentinel:// or redis+cluster://")
         service, path = "", parts.path
         if kind is _SENTINEL:
             service, _, database = parts.path.strip("/").partition("/")

@@ -123,7 +123,7 @@ class MemoryTaskStore:
     def problem(self) -> str:
         if self._size < self._max_bytes:
             return ""
-        return f"stored tasks already use {self._max_bytes >> 20} MiB"
+        return f"stored tasks already use {self._max_bytes >> 20} MiB, which is the maximum"
 
     @property
     def counts(self) -> Mapping[str, int]:

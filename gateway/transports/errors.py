@@ -16,7 +16,7 @@ RETRY: Final = {"Retry-After": "30"}
 """Headers of a response that asks the client to retry later."""
 MAX_IN_FLIGHT: Final = 256
 """The maximum number of concurrent requests per session."""
-BUSY: Final = HttpError(status=503, message=f"{MAX_IN_FLIGHT} requests of this session are in flight", headers=RETRY)
+BUSY: Final = HttpError(status=503, message=f"This session has {MAX_IN_FLIGHT} requests in flight", headers=RETRY)
 NOT_ACCEPTABLE: Final = HttpError(status=406, message="Accept must allow application/json or text/event-stream")
 NO_STREAM_ACCEPTED: Final = HttpError(status=406, message="Accept must allow text/event-stream")
 DRAINING: Final = HttpError(status=503, message="The server is shutting down", headers={"Connection": "close"})

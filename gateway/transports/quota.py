@@ -265,7 +265,7 @@ def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuo
     """
     most = _most_connections()
     if most < _FEW_CONNECTIONS:
-        log.warning("the limit of open files allows few connections; raise `ulimit -n`", connections=most)
+        log.warning("the limit for open files allows only a few connections. Raise `ulimit -n`", connections=most)
     if has_proxies and shares.per_caller is None:
         shares = Quota(per_caller=shares.in_all or most, in_all=shares.in_all)
     return ResourceQuota(shares, noun="connections", default=most)

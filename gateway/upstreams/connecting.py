@@ -118,7 +118,7 @@ class ConnectionAttempt:
         if self.session is None or not self.session.non_mcp_output:
             return error
         return type(error)(
-            f'{error}; its standard output starts with "{self.session.non_mcp_output}", which is not MCP'
+            f'{error}. Its standard output starts with "{self.session.non_mcp_output}", which is not MCP'
         )
 
     def _cancel(self) -> None:

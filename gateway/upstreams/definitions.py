@@ -118,7 +118,7 @@ def prefix_error(name: str, config: Upstream) -> str | None:
     prefix = _prefix(name, config)
     if not config.tools.include or may_begin_names(prefix):
         return None
-    return f"its tools are not offered: `{prefix}` {UNFIT_PREFIX}. Set `prefix`"
+    return f"the tools are not offered, because `{prefix}` {UNFIT_PREFIX}. Set `prefix`"
 
 
 def _prefix(name: str, config: Upstream) -> str:
@@ -251,7 +251,7 @@ def _selected(
     for by, wires in lists.items():
         named = [(by, well_typed(wire)) for wire in wires if isinstance(wire.get(by), str) and wire[by]]
         if len(named) < len(wires):
-            entry.warnings.append(((), f"{len(wires) - len(named)} of its {kind} are not offered: they have no `{by}`"))
+            entry.warnings.append(((), f"{len(wires) - len(named)} of its {kind} have no `{by}` and are not offered"))
         found += named
     _warn_of_unmatched(entry, kind, selection, [wire[by] for by, wire in found])
     return [
@@ -270,7 +270,7 @@ def _warn_of_unmatched(entry: UpstreamEntry, kind: str, selection: _Selection, n
         for index, pattern in enumerate(getattr(selection, key)):
             # `*` is the default.
             if pattern != "*" and not any(fnmatchcase(name, pattern) for name in names):
-                entry.warnings.append(((kind, key, index), f"`{pattern}` matches none of the upstream's {kind}"))
+                entry.warnings.append(((kind, key, index), f"`{pattern}` does not match any of the upstream's {kind}"))
     for name in selection.override:
         if name not in names:
             what = f"the upstream has no {kind} named `{name}`"

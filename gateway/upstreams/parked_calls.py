@@ -145,7 +145,7 @@ class ParkedCalls:
 
         async def begin() -> str:
             if len(self._calls) >= MAX_PARKED:
-                raise UpstreamError(f"more than {MAX_PARKED} calls are waiting for responses of their clients")
+                raise UpstreamError(f"{MAX_PARKED} calls are already waiting for responses from clients")
             call_id = f"{self._process}.{secrets.token_urlsafe(16)}"
             ended = partial(self._calls.pop, call_id, None)
             call = ParkedCall(invocation, config, upstream=upstream, call_id=call_id, ended=ended)

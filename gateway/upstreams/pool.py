@@ -475,7 +475,7 @@ class SessionPool:
         # Close the least recently used session.
         unused = next((session for session in self._held.values() if not session.open_calls), None)
         if unused is None:
-            message = f"{self.name} has {self.config.max_sessions} sessions (max_sessions)"
+            message = f"{self.name} already has {self.config.max_sessions} sessions (max_sessions)"
             raise OverLimitError(message, retry_after=1, limit=f"upstreams.{self.name}.max_sessions")
         self.drop(unused)
 

@@ -26,8 +26,8 @@ log: Final = structlog.get_logger(__name__)
 SETTLE_SECONDS: Final = 0.2
 _MAX_NAMED: Final = 5
 _ONLY_IN_CLIENT_SESSION: Final = (
-    "offers {} only in the session of a client, so it is not listed. With `session: shared`, all clients use one"
-    " session, whose lists are served"
+    "lists {} only in the session of a client, so the gateway does not list these definitions. Set"
+    " `session: shared` to use one session for all clients"
 )
 _CHECK_SECONDS: Final = 5.0
 _LIST_SECONDS: Final = 0.5

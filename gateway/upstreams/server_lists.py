@@ -23,7 +23,7 @@ MAX_INSTRUCTIONS: Final = 4096
 """Longer instructions of a server (in bytes) are truncated."""
 CUT: Final = "cut"
 """Reasons in `ServerLists.missing` have this prefix if the list was truncated. Such a list is not read again."""
-_TOO_LARGE: Final = f"{CUT}: all lists together have more than {MAX_BYTES // 2**20} MiB"
+_TOO_LARGE: Final = f"{CUT}, because all lists together exceed {MAX_BYTES // 2**20} MiB"
 
 _LISTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "tools": ("tools/list", "tools", "tools"),
@@ -87,7 +87,7 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
             if has_declared and error.code != ErrorCode.METHOD_NOT_FOUND:
                 missing[name] = f"{error.message} ({error.code})"
     if not has_declared and any(found.values()):
-        deviations.append("it declares no capabilities, but has lists")
+        deviations.append("it declares no capabilities, but returns lists")
     resources = session.capabilities.get("resources")
     return ServerLists(
         **found,

@@ -81,7 +81,7 @@ def decode(body: bytes | bytearray | memoryview, *, max_depth: int, limit: str =
         raise InvalidMessageError(ErrorCode.PARSE_ERROR, f"Parse error: {error.msg}", _id_in_bad_text(raw)) from error
     # The number of brackets limits the depth, so most messages need no further check.
     if raw.count(b"{") + raw.count(b"[") > max_depth and is_deeper(value, max_depth):
-        text = f"Nested more than {max_depth} deep"
+        text = f"The message is nested more than {max_depth} levels deep"
         raise InvalidMessageError(
             ErrorCode.INVALID_REQUEST, f"{text} ({limit})" if limit else text, _readable_id(value)
         )

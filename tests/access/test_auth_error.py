@@ -15,7 +15,7 @@ from gateway.access.auth_error import (
 )
 
 METADATA = "https://tools.example.com/.well-known/oauth-protected-resource/mcp"
-MESSAGE = "This needs the scopes a b"
+MESSAGE = "This request requires the scopes a b"
 RESOURCE = f'resource_metadata="{METADATA}"'
 TAIL = f'scope="tools.use", {RESOURCE}'
 ENTRY = Challenge(metadata_url=METADATA, scopes=("tools.use",))

@@ -239,7 +239,7 @@ async def test_rejected_start_names_the_file_and_line(tmp_path: Path) -> None:
     ("auth", "expected"),
     [
         (f"{{api_keys: {{a: {SAME}, b: {SAME}}}}}", "error: auth.api_keys.b: has the same key as `a`"),
-        ("{api_keys: {a: {secret: short}}}", "warning: auth.api_keys.a.secret: keys of fewer than 16 characters"),
+        ("{api_keys: {a: {secret: short}}}", "warning: auth.api_keys.a.secret: has fewer than 16 characters"),
         ("{oauth: {issuer: []}}", "error: auth.oauth.issuer: needs at least 1 item"),
         ("{oauth: {issuer: 'http://idp.example.com'}}", "error: auth.oauth.issuer: must start with https://"),
         (
@@ -248,7 +248,7 @@ async def test_rejected_start_names_the_file_and_line(tmp_path: Path) -> None:
         ),
         (
             "{oauth: {issuer: 'https://idp.example.com', scopes_supported: [offline_access]}}",
-            "warning: auth.oauth.scopes_supported: `offline_access` is for clients and their issuer",
+            "warning: auth.oauth.scopes_supported: `offline_access` is a scope for clients",
         ),
     ],
 )
@@ -260,7 +260,7 @@ def test_tokens_that_clients_cannot_obtain_are_a_warning(tmp_path: Path) -> None
     oauth = "auth: {oauth: {issuer: 'https://idp.example.com'}}\n"
     for listen in ("http: ':8000'", "trusted_proxies: [127.0.0.1]", "allowed_hosts: [tools.example.com]"):
         found = problems_of(tmp_path, f"listen: {{{listen}}}\n{oauth}{TOOL}")
-        assert any("set `listen.public_url`" in each for each in found)
+        assert any("Set `listen.public_url`" in each for each in found)
     assert problems_of(tmp_path, oauth + TOOL) == []
 
 

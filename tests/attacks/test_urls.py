@@ -147,7 +147,7 @@ def at_canary(target: Target, url: str) -> str:
 @pytest.mark.parametrize("host", SPELLINGS)
 def test_spellings_of_loopback_are_not_fetched(target: Target, host: str) -> None:
     text = target.client.refusal("fetch", {"host": host})
-    reasons = ("which is blocked", "cannot be found", "can be connected to", "must be a host name")
+    reasons = ("which is blocked", "cannot be found", "is not a valid host name", "must be a host name")
     assert any(reason in text for reason in reasons), text
 
 

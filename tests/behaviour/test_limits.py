@@ -105,7 +105,7 @@ async def test_resource_read_by_a_tool_is_counted_without_a_second_permit(limite
 async def test_calls_of_one_caller_wait_and_excess_is_rejected(limited: Client, tmp_path: Path) -> None:
     running = await limited.begin("wait", file=str(tmp_path / "go"))
     await there(tmp_path / "go.began")
-    busy = "Busy: 1 calls are running and 1 are waiting (limits.concurrency, per_caller). Try again in 1 s."
+    busy = "Too many concurrent calls: 1 running, 1 waiting (limits.concurrency, per_caller). Try again in 1 s."
     calls = [(await limited.begin("free")).answered for _ in range(3)]
     async with asyncio.timeout(SECONDS):
         refused = [(await first).text for first in itertools.islice(asyncio.as_completed(calls), 2)]

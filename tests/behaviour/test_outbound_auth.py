@@ -820,8 +820,8 @@ async def test_caller_token_is_only_sent_to_its_own_issuer(
             foreign, own_token = other.caller_token("bob"), idp.caller_token("alice")
             text = (await served.call(foreign))["content"][0]["text"]
             assert text == (
-                f"This service requires an access token of {idp.issuer.issuer}, "
-                f"and yours was issued by {other.issuer.issuer}"
+                f"This service requires an access token issued by {idp.issuer.issuer}. "
+                f"Your token was issued by {other.issuer.issuer}"
             )
             assert not idp.forms
             await served.call(own_token)

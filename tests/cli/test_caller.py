@@ -97,9 +97,9 @@ def test_file_without_auth_is_an_error(run: Run, ann: str, tmp_path: Path, conte
 
 
 def test_as_flag_requires_a_file_with_auth(run: Run, ann: str, tmp_path: Path) -> None:
-    assert "works only with a file" in run("call", "who", "--as", ann, "--url", "http://127.0.0.1:1").hints
+    assert "requires a file" in run("call", "who", "--as", ann, "--url", "http://127.0.0.1:1").hints
     (tmp_path / "open.yaml").write_text("tools: {who: {description: W., content: [{text: x}]}}")
-    assert "requires `auth`" in run("call", "open.yaml", "who", "--as", ann).hints
+    assert "`auth` is not set" in run("call", "open.yaml", "who", "--as", ann).hints
     keys = "auth: {api_keys: {ann: {secret: key-of-ann-0123456789}}}\n"
     (tmp_path / "keys.yaml").write_text(keys + (tmp_path / "open.yaml").read_text())
     (tmp_path / "token.yaml").write_text(f"{{sub: ann, iss: '{ISSUER}'}}")

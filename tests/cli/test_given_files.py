@@ -64,4 +64,4 @@ def test_nesting_of_arguments_is_limited(run: Run, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("tools: {say: {description: d, input: {a: {}}, content: ok}}\n")
     done = run("call", "say", "--json", '{"a": ' + "[" * 300 + "]" * 300 + "}")
     assert done.code == 1
-    assert "Nested more than 64 deep (limits.request_depth)" in done.hints
+    assert "nested more than 64 levels deep (limits.request_depth)" in done.hints

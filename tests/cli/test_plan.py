@@ -153,7 +153,9 @@ def test_edit_outside_definitions_is_a_change(run: Run, tmp_path: Path, section:
 
 def test_unavailable_definitions_are_listed_with_reason(plan: Any) -> None:
     found = plan(OLD.replace("description: Old.,", "description: Old., requires: {commands: [no-such-command]},"))
-    assert changes_of(found) == {"~ tools.old": "requires; is left out: the command no-such-command is not on PATH"}
+    assert changes_of(found) == {
+        "~ tools.old": "requires; is not available: the command no-such-command is not on PATH"
+    }
     assert found["effects"]["key reader"]["loses"] == ["tools.old"]
 
 
@@ -169,8 +171,8 @@ def test_plugin_code_change_is_listed(run: Run, tmp_path: Path) -> None:
         )
     finished = run("plan", "new/config.yaml", "old/config.yaml")
     assert finished.out.splitlines() == [
-        "~ tools.count  the code of its plugin",
-        "~ prompts.ask  the code of its plugin",
+        "~ tools.count  the plugin code",
+        "~ prompts.ask  the plugin code",
     ]
     assert finished.hints == "2 changed; no client's lists change\n"
 

@@ -127,7 +127,7 @@ async def test_response_without_mcp_message_is_an_error(start: Start, body: str)
         return web.Response(text=body, status=404)
 
     async with remote_client(await start(handle)) as peer:
-        with pytest.raises(ExecutionError, match=r"returned HTTP 404 without a message of MCP 2026-07-28"):
+        with pytest.raises(ExecutionError, match=r"returned HTTP 404 without an MCP 2026-07-28 message"):
             await peer.request("tools/list")
 
 

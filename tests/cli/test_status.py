@@ -161,9 +161,9 @@ def test_problems_come_first_and_exit_code_is_one(
         ({"threads_stuck": 2}, "! 2 plugin threads stuck: the function did not return before its deadline"),
         (
             {"worker_threads_stuck": 1},
-            "! 1 daemon thread stuck: reading a file or a large output exceeded its deadline",
+            "! 1 daemon thread stuck: a file or a large output was not processed before its deadline",
         ),
-        ({"watch_error": "no file events: limit"}, "! changes are noticed with a delay: no file events: limit"),
+        ({"watch_error": "no file events: limit"}, "! file changes are detected with a delay: no file events: limit"),
         (
             {"lock": {"differs": ["tools.x was added since the lock was written"]}},
             "! tools.x was added since the lock was written",
@@ -180,7 +180,7 @@ def test_problems_come_first_and_exit_code_is_one(
             {"limits": {"concurrency": {"used": 3, "limit": 3, "per_caller": 1}}},
             "! all 3 concurrent calls are in use (limits.concurrency)",
         ),
-        ({"audit": {"trouble": None, "dropped": 2}}, "! 2 records of the audit log dropped"),
+        ({"audit": {"trouble": None, "dropped": 2}}, "! the audit log dropped 2 records"),
         ({"lock": {"trouble": "it is not JSON"}}, "! the lock cannot be used: it is not JSON"),
         ({"store": {"problem": "no space"}}, "! state is kept only in memory: no space"),
         ({"tasks_problem": "no space"}, "! tasks cannot be created: no space"),
@@ -253,7 +253,7 @@ def test_status_works_with_an_invalid_file(
     (tmp_path / "config.yaml").write_text("tools: {\n")
     finished = run("status")
     assert finished.code == 0
-    assert "Its address is unknown, so the default address is used" in finished.hints
+    assert "The server's address is unknown, so the default address is used" in finished.hints
     absent = run("status", "absent.yaml")
     assert (absent.code, absent.hints) == (
         2,

@@ -12,4 +12,4 @@ async def test_low_limit_of_open_files_is_a_warning(tmp_path: Path, limit: str, 
     (tmp_path / "config.yaml").write_text('listen: {http: "127.0.0.1:0"}\n')
     async with serving(tmp_path / "config.yaml", launcher=("prlimit", f"--nofile={limit}:{limit}")) as daemon:
         await daemon.url()
-        assert any("the limit of open files allows few connections" in line for line in daemon.errors) is warns
+        assert any("the limit for open files allows only a few connections" in line for line in daemon.errors) is warns

@@ -126,7 +126,7 @@ async def test_permits_of_a_killed_daemon_are_released(tmp_path: Path) -> None:
         while (await both.status(1))["calls_waiting"] < 1:
             await asyncio.sleep(0.05)
         busy = await both.call(1)
-        assert "are waiting (limits.concurrency, in_all)" in busy["content"][0]["text"]
+        assert "waiting (limits.concurrency, in_all)" in busy["content"][0]["text"]
         both.daemons[0].signal(signal.SIGKILL)
         assert (await waiting)["content"][0]["text"] == "said"
         (tmp_path / "wait").unlink()

@@ -61,7 +61,7 @@ def test_public_addresses_are_connected_to(address: str) -> None:
         ("127.1", "a loopback address"),
         ("200:1::1", "a reserved address"),
         ("4000::1", "a reserved address"),
-        ("what", "an address that cannot be read"),
+        ("what", "an invalid address"),
     ],
 )
 def test_other_addresses_are_rejected_in_any_spelling(address: str, kind: str) -> None:
@@ -93,7 +93,9 @@ def test_true_allows_all() -> None:
 def test_malformed_network_is_an_error() -> None:
     scope = make_scope()
     compile_policy(["10.0.0.1/8"], scope.problems)
-    assert messages_of(scope) == ["0: is not a network: 10.0.0.1/8 has host bits set; expected one such as 10.0.0.0/8"]
+    assert messages_of(scope) == [
+        "0: is not a network: 10.0.0.1/8 has host bits set. Expected a network such as 10.0.0.0/8"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -322,7 +322,7 @@ async def test_private_addresses_are_rejected_unless_allowed(services: Services,
         text = await refusal(call(Http(url=url), services))
         assert "has a loopback address" in text
     for decimal in ("http://2130706433/", "http://0177.0.0.1/", "http://127.1/"):
-        assert "is not a host that can be connected to" in await refusal(call(Http(url=decimal), services))
+        assert "is not a valid host name" in await refusal(call(Http(url=decimal), services))
     assert server.seen == []
     for allowed in (["127.0.0.0/8", "::1"], ["localhost"]):
         config = Http(url=f"http://localhost:{server.port}", allow_private=allowed)
@@ -659,7 +659,7 @@ MISTAKES: list[tuple[dict[str, Json], str]] = [
     ),
     ({"cache": "1m", "body": "x"}, "cache: requires GET or HEAD (got POST)"),
     ({"retry": {}, "method": "PATCH"}, "retry: a retry could apply the request twice. `retry` requires GET, HEAD,"),
-    ({"allow_private": ["10.0.0.1/8"]}, "allow_private.0: is not a network: 10.0.0.1/8 has host bits set;"),
+    ({"allow_private": ["10.0.0.1/8"]}, "allow_private.0: is not a network: 10.0.0.1/8 has host bits set."),
     ({"allow_private": ["*.corp"]}, "allow_private.0: expected a host name, an address, or a network"),
     ({"allow_private": ["localhost:8080"]}, "allow_private.0: expected a host name, an address, or a network"),
     ({"allow_private": [""]}, "allow_private.0: expected a host name, an address, or a network"),

@@ -48,7 +48,7 @@ async def test_longest_unused_pool_is_closed_first() -> None:
 
 
 def test_clients_cannot_be_used_before_they_are_started() -> None:
-    with pytest.raises(RuntimeError, match="before they are started"):
+    with pytest.raises(RuntimeError, match="have not been started"):
         _ = HttpClients().shared
 
 

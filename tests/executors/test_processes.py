@@ -150,7 +150,7 @@ def test_command_is_not_started_after_its_deadline(run: Run[None], tmp_path: Pat
     async def work() -> None:
         async with Processes() as processes:
             what = command("touch", str(tmp_path / "begun"))
-            with pytest.raises(DeadlineExceededError, match="'touch', not started yet"):
+            with pytest.raises(DeadlineExceededError, match="The start of 'touch'"):
                 await call(processes, what, seconds=0, afterwards=lambda: ended.append(1))
 
     run(work())

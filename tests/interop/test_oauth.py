@@ -114,7 +114,7 @@ async def test_invalid_token_is_rejected_with_the_reason(clients: OfficialClient
                 "The token was issued by a different authorization server",
             ),
             issuer.token(us, scope="tools.use", key=Key.make("RS256", kid=issuer.keys[0].kid)): (401, "The signature"),
-            issuer.token(us, scope="tools.write"): (403, "This needs the scope tools.use"),
+            issuer.token(us, scope="tools.write"): (403, "This request requires the scope tools.use"),
         }
         tries = await server.use(cell, tools=["hello"], tokens=list(refusals))
         for seen, (status, description) in zip(tries, refusals.values(), strict=True):

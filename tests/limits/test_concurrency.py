@@ -90,7 +90,7 @@ async def test_raised_limit_wakes_waiting_calls(queue: int) -> None:
 async def test_waiting_ends_with_the_deadline_and_leaves_the_queue() -> None:
     limiter = ConcurrencyLimiter()
     held = await take(limiter, limit=(1, 1))
-    with pytest.raises(ExecutionError, match="while waiting"):
+    with pytest.raises(ExecutionError, match="timed out in the queue"):
         await take(limiter, limit=(1, 1), deadline=later(0.01))
     assert limiter.waiting == 0
     held.release()
@@ -198,7 +198,7 @@ async def test_full_queue_error_names_the_limit(
     held = await take(limiter, of_caller=of_caller, of_all=of_all)
     with pytest.raises(OverLimitError) as caught:
         await take(limiter, of_caller=of_caller, of_all=of_all)
-    assert str(caught.value) == f"Busy: 1 calls are running and 0 are waiting ({limit}). Try again in 1 s."
+    assert str(caught.value) == f"Too many concurrent calls: 1 running, 0 waiting ({limit}). Try again in 1 s."
     held.release()
     (await take(limiter, of_caller=of_caller, of_all=of_all)).release()
     assert (limiter.running, limiter.waiting, limiter.refused) == (0, 0, 1)

@@ -178,7 +178,7 @@ async def test_queue_is_shared_by_all_replicas(store: RedisServer) -> None:
         waiting = [asyncio.create_task(a.begin(of_caller=limit)) for _ in range(2)]
         while int((await store.client.hgetall("mcp-gateway:{limits}:calls:ada")).popitem()[1].split()[1]) < 2:
             await asyncio.sleep(0.01)
-        with pytest.raises(OverLimitError, match=r"Busy: 1 calls are running and 2 are waiting .*per_caller"):
+        with pytest.raises(OverLimitError, match=r"Too many concurrent calls: 1 running, 2 waiting .*per_caller"):
             await b.begin(of_caller=limit)
         held.release()
         for each in waiting:
@@ -196,7 +196,7 @@ async def test_last_queue_slot_goes_to_one_of_two_replicas(
             both = {asyncio.create_task(each.begin(of_caller=limit)) for each in (b, c)}
             refused, waiting = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             assert [str(each.exception()).partition(" (")[0] for each in refused] == [
-                "Busy: 1 calls are running and 1 are waiting"
+                "Too many concurrent calls: 1 running, 1 waiting"
             ]
             held.release()
             for each in waiting:

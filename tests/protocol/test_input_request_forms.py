@@ -175,7 +175,7 @@ def test_max_tokens_is_limited() -> None:
         (form({"odd": True}), "nor a choice: odd"),
         (form({"untitled": {"type": "string", "oneOf": [{"const": "a"}]}}), "nor a choice: untitled"),
         (form({"several": {"type": "array", "items": {"anyOf": "a"}}}), "nor a choice: several"),
-        (form({"text": {"type": "string", "minLength": "many"}}), "has a broken schema"),
+        (form({"text": {"type": "string", "minLength": "many"}}), "has an invalid schema"),
         (InputRequest("elicitation/create", {"message": "m", "mode": "voice"}), "one of the modes form, url"),
         (url_elicitation("m", "javascript:alert(1)"), "needs a `url`"),
         (url_elicitation("m", "https://"), "needs a `url`"),

@@ -11,8 +11,8 @@ from tests.protocol.peers import LegacyPeer, LocalGateway, ModernPeer
     [
         ([], "`notifications` must be an object"),
         ({"toolsListChanged": "yes"}, "`notifications.toolsListChanged` must be a boolean"),
-        ({"taskIds": [1]}, "`notifications.taskIds` must be a list of 1000 ids at most"),
-        ({"taskIds": ["id"] * 1001}, "`notifications.taskIds` must be a list of 1000 ids at most"),
+        ({"taskIds": [1]}, "`notifications.taskIds` must be a list of at most 1000 ids"),
+        ({"taskIds": ["id"] * 1001}, "`notifications.taskIds` must be a list of at most 1000 ids"),
     ],
 )
 async def test_invalid_filter_of_a_subscription_is_an_error(

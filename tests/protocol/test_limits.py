@@ -134,7 +134,7 @@ async def test_call_beyond_concurrency_without_queue_is_rejected(inside: LocalGa
     refused = await text(peer, "plain")
     assert (
         refused
-        == f"error: Busy: 1 calls are running and 0 are waiting (limits.concurrency, {whose}). Try again in 1 s."
+        == f"error: Too many concurrent calls: 1 running, 0 waiting (limits.concurrency, {whose}). Try again in 1 s."
     )
     waiting.cancel()
     await inside.quiet()

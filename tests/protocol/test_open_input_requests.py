@@ -44,7 +44,7 @@ async def test_open_request_releases_the_permit(asking: LocalGateway) -> None:
 async def test_missing_response_is_an_error_after_ask_timeout(asking: LocalGateway) -> None:
     peer = await asking.legacy(respond=silent)
     calling, question = await begun(peer, "hurried")
-    assert await calling == "error: The client's answer to 'name' timed out after 0.1 s (ask_timeout)"
+    assert await calling == "error: The client's response to 'name' timed out after 0.1 s (ask_timeout)"
     cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": question["id"]}}
     assert peer.sent == [cancelled]
     await peer.answer(question["id"], result=NAME)  # too late
@@ -108,14 +108,14 @@ async def test_failed_request_cancels_concurrent_requests(asking: LocalGateway) 
     ("response", "said"),
     [
         ({"error": {"code": -1, "message": "no"}}, "error: The client refused 'name': no"),
-        ({"error": None}, "error: The answer to 'name' must be an object"),
-        ({"error": "no"}, "error: The client refused 'name': it gave no reason"),
+        ({"error": None}, "error: The response to 'name' must be an object"),
+        ({"error": "no"}, "error: The client refused 'name': no reason was given"),
         ({"error": {"message": "x" * 5000}}, f"error: The client refused 'name': {'x' * 1000}"),
-        ({"result": None}, "error: The answer to 'name' must be an object"),
-        ({"result": []}, "error: The answer to 'name' must be an object"),
+        ({"result": None}, "error: The response to 'name' must be an object"),
+        ({"result": []}, "error: The response to 'name' must be an object"),
         (
             {"result": {"action": "?"}},
-            "error: The answer to 'name' must have an `action`: one of accept, decline, cancel",
+            "error: The response to 'name' must have an `action`: one of accept, decline, cancel",
         ),
     ],
 )

@@ -100,8 +100,8 @@ def test_unusable_certificate_files_are_errors(
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        (timedelta(days=-3), timedelta(days=-1), "tls/server.pem has expired; clients will refuse it"),
-        (timedelta(days=1), timedelta(days=3), "tls/server.pem is not valid yet; clients will refuse it"),
+        (timedelta(days=-3), timedelta(days=-1), "tls/server.pem has expired, so clients will reject it"),
+        (timedelta(days=1), timedelta(days=3), "tls/server.pem is not valid yet, so clients will reject it"),
     ],
 )
 def test_expired_certificate_is_a_warning(folder: Path, start: timedelta, end: timedelta, message: str) -> None:

@@ -119,7 +119,7 @@ async def test_only_operators_get_the_problems() -> None:
     async with http_server(missing=["shop"]) as served:
         for headers, problem in (
             ({}, "the upstream shop is required but unreachable"),
-            ({"X-Forwarded-For": "192.0.2.1"}, "there are problems; operators can see them at /-/status"),
+            ({"X-Forwarded-For": "192.0.2.1"}, "there are problems. Operators can see them at /-/status"),
         ):
             answer = await served.send(None, headers, method="GET", path="/-/ready")
             assert (answer.status, answer.json["problems"]) == (503, [problem])

@@ -312,7 +312,7 @@ class TestWrongIds:
             answer = await served.send(None, {**mine.headers, "Last-Event-ID": wrong}, method="GET")
             assert (answer.status, answer.json["error"]["message"]) == (
                 400,
-                "Last-Event-ID does not name an event of this session",
+                "Last-Event-ID is not the id of an event of this session",
             )
         assert len(served.streams) == 0
 

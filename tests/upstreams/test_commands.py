@@ -40,7 +40,7 @@ def test_validate_connects_only_with_the_option(folder: Path) -> None:
     alone, connected = run(folder, "validate", "config.yaml"), run(folder, "validate", "--connect", "config.yaml")
 
     assert "is valid" in alone.stderr
-    assert "`none_*` matches none of the upstream's tools" in connected.stdout
+    assert "`none_*` does not match any of the upstream's tools" in connected.stdout
     assert run(folder, "validate", "name.yaml").stdout.count("cannot start a tool name") == 1
     assert "unknown connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
 

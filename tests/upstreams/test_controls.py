@@ -349,7 +349,7 @@ async def test_error_for_deeply_nested_result_names_no_request_limit(tmp_path: P
         server.meta = {"deeper": server.meta}
     async with gateway(config(tmp_path, web=server.entry)) as running:
         await until_listed(running, "web_look")
-        with pytest.raises(RpcError, match=r"Nested more than 128 deep$"):
+        with pytest.raises(RpcError, match=r"nested more than 128 levels deep$"):
             await call(running.memory_client(), "web_look")
 
 

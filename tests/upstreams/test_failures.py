@@ -177,7 +177,7 @@ async def test_malformed_answer_keeps_the_question_open(tmp_path: Path) -> None:
 
         malformed: list[Json] = [5, {"action": "perhaps"}, {"action": "accept", "content": {"name": 5}}]
         for answer in malformed:
-            with pytest.raises(RpcError, match="The answer to"):
+            with pytest.raises(RpcError, match="The response to"):
                 await answered(answer)
         assert "Ada" in str(await answered({"action": "accept", "content": {"name": "Ada"}}))
 
@@ -492,7 +492,7 @@ async def test_unmatched_patterns_are_reported(tmp_path: Path) -> None:
     async with gateway(config(tmp_path, odd=entry)) as running:
         warnings = "\n".join(running.status()["warnings"])
 
-    assert "upstreams.odd.tools.include.1: `nothing_*` matches none of the upstream's tools" in warnings
+    assert "upstreams.odd.tools.include.1: `nothing_*` does not match any of the upstream's tools" in warnings
     assert "upstreams.odd.tools.override.missing: the upstream has no tools named `missing`" in warnings
 
 

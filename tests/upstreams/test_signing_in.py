@@ -203,7 +203,7 @@ async def test_refused_caller_does_not_affect_others(tmp_path: Path, era: str) -
         async with exchanging(tmp_path, server, upstream, era=era) as served:
             for _ in range(6):
                 refusal = await said(served, server.caller_token("mallory"))
-                assert refusal == "web responds with 403 Forbidden: it requires other credentials"
+                assert refusal == "web responds with 403 Forbidden, so it requires different credentials"
             assert await said(served, server.caller_token("bob")) == "bob"
 
 

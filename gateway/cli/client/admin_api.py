@@ -84,7 +84,7 @@ def daemon_url(options: Namespace, hints: Console) -> str:
         listen = load_definitions(settings.config).document.listen
     except ConfigError as error:
         if exists(settings.config):
-            hints.line(f"{error.problems[0]}. Its address is unknown, so the default address is used")
+            hints.line(f"{error.problems[0]}. The server's address is unknown, so the default address is used")
         elif "config" in options:
             raise
     if listen.admin is not None:

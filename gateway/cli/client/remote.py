@@ -137,7 +137,7 @@ class RemoteClient:
             case {"error": {"code": int() as code, "message": str() as text, **rest}}:
                 raise RpcError(code, text, rest.get("data"))
         raise ExecutionError(
-            f"{self._url}: the server returned HTTP {answer.status} without a message of MCP {LATEST_MODERN}, "
+            f"{self._url}: the server returned HTTP {answer.status} without an MCP {LATEST_MODERN} message, "
             "the only revision that this command supports"
         )
 

@@ -30,7 +30,7 @@ async def open_client(
     """
     caller = getattr(options, "caller", None)
     if options.url and caller is not None:
-        raise ConfigError.at("--as", "works only with a file: a server at a URL identifies callers itself")
+        raise ConfigError.at("--as", "requires a file, because a server at a URL identifies callers itself")
     if options.url:
         async with remote_client(options.url, view=getattr(options, "view", None)) as client:
             yield client
@@ -39,7 +39,7 @@ async def open_client(
     with protect_stdout():
         settings = one_shot_settings(options, config)
         async with AsyncExitStack() as stack:
-            with waiting(hints, f"Making {settings.config} ready"):
+            with waiting(hints, f"Loading {settings.config}"):
                 gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
             _report_unavailable(gateway.status(), hints, about=about, lists_all=getattr(options, "lists_all", False))
             yield gateway.memory_client(caller_from_claims(caller, gateway.auth))
@@ -54,8 +54,8 @@ def _report_unavailable(status: JsonObject, hints: Console, *, about: str | None
             hints.foreign(f"{name} cannot be reached: {reason}")
     for name, document in status["openapi"].items():
         if document["fetched_seconds_ago"] is None:
-            reason = document["problem"] or "there was no response in time"
-            hints.foreign(f"openapi.{name}: {document['document']} is not fetched yet, because {reason}")
+            reason = document["problem"] or "no response in time"
+            hints.foreign(f"openapi.{name}: {document['document']} has not been fetched: {reason}")
 
 
 async def with_files(client: GatewayClient, params: JsonObject) -> JsonObject:

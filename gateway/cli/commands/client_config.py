@@ -198,7 +198,7 @@ async def _http_server(options: Namespace, client: Client, hints: Console) -> Ht
     variable = options.key_from
     if variable is not None and _VARIABLE.fullmatch(variable) is None:  # not quoted, because it can be the key itself
         raise ConfigError.at(
-            "--key-from", "expected the name of an environment variable with the key, such as OPS_API_KEY"
+            "--key-from", "expected the name of an environment variable that contains the key, such as OPS_API_KEY"
         )
     needs_key, hint = await _probe(url)
     if hint:
@@ -220,7 +220,7 @@ async def _probe(url: str) -> tuple[bool, str]:
         async with open_sender() as sender, sender.exchange(request) as answer:
             challenge = answer.headers.get("WWW-Authenticate", "")
     except (ExecutionError, ValueError):
-        return False, "The server does not respond, so it is unknown whether it needs a key (--key-from VARIABLE)."
+        return False, "The server does not respond. If the server requires a key, pass --key-from VARIABLE."
     match answer.status:
         case 401 if "resource_metadata" in challenge:  # RFC 9728 §5.1: the URL of the OAuth metadata
             return False, "The server uses OAuth: the client asks you to log in."

@@ -78,7 +78,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     for _, message in found.warnings:
         hints.foreign(message)
     for operation, reason in found.left_out:
-        hints.foreign(f"not written: {operation}: {reason}")
+        hints.foreign(f"{operation} was not written: {reason}")
     return 0
 
 

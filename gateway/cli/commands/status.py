@@ -107,17 +107,17 @@ def _warnings_of_process(status: JsonObject) -> Iterator[str]:
     if stuck := status.get("threads_stuck"):
         yield f"{counted(stuck, 'plugin thread')} stuck: the function did not return before its deadline"
     if stuck := status.get("worker_threads_stuck"):
-        yield f"{counted(stuck, 'daemon thread')} stuck: reading a file or a large output exceeded its deadline"
+        yield f"{counted(stuck, 'daemon thread')} stuck: a file or a large output was not processed before its deadline"
     if problem := (status.get("store") or {}).get("problem"):
         yield f"state is kept only in memory: {problem}"
     if problem := status.get("tasks_problem"):
         yield f"tasks cannot be created: {problem}"
     if error := status.get("watch_error"):
-        yield f"changes are noticed with a delay: {error}"
+        yield f"file changes are detected with a delay: {error}"
     if error := (status.get("auth") or {}).get("signing_keys_error"):
         yield f"the signing keys of access tokens cannot be fetched: {error}"
     if dropped := (status.get("audit") or {}).get("dropped"):
-        yield f"{counted(dropped, 'record')} of the audit log dropped"
+        yield f"the audit log dropped {counted(dropped, 'record')}"
     for name, use in status.get("limits", {}).items():
         if use["limit"] is not None and use["used"] >= use["limit"]:
             yield f"all {use['limit']} {_COUNTED.get(name, name)} are in use (limits.{name})"

@@ -73,7 +73,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     problems: Sequence[Problem]
     try:
         with protect_stdout():
-            asking = " and asking its servers and databases" * options.connect
+            asking = " and connecting to its servers and databases" * options.connect
             with waiting(hints, f"Checking {settings.config}{asking}"):
                 dry, problems = await _asked(settings) if options.connect else check(settings)
             if not options.connect:
@@ -108,7 +108,7 @@ def _show_unfetched(loaded: LoadedConfig, hints: Console) -> None:
     for name, entry in loaded.document.openapi.items():
         if entry.is_remote:
             document = loaded.redactor.text(entry.document)
-            hints.line(f"openapi.{name}: {document} is not fetched yet, because only --connect opens connections")
+            hints.line(f"openapi.{name}: {document} was not fetched. Use --connect to fetch it")
 
 
 def _summary(config: str, errors: int, warnings: int, hints: Console) -> str:
@@ -226,7 +226,7 @@ async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProf
                 failure = failure_of(error, profile)
                 if not isinstance(failure, ExecutionError):
                     raise
-                place.warning(f"cannot check its queries: {failure}")
+                place.warning(f"its queries cannot be checked: {failure}")
     return tuple(problems)
 
 

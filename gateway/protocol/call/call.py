@@ -189,7 +189,8 @@ def open_call(  # noqa: PLR0913 - the facts of a request
     # `call_tool` accepts arguments as JSON text, and requests of this process are not decoded, so check the depth here.
     is_unchecked = meant is not request or exchange.caller.binding is _MEMORY
     if is_unchecked and jsonrpc.is_deeper(meant.params, server.max_depth - 1):
-        raise RpcError(ErrorCode.INVALID_REQUEST, f"Nested more than {server.max_depth} deep (limits.request_depth)")
+        too_deep = f"The request is nested more than {server.max_depth} levels deep (limits.request_depth)"
+        raise RpcError(ErrorCode.INVALID_REQUEST, too_deep)
     method, params = meant.method, meant.params
     fields = params.get(meta.META)
     kind, target = _target(method, params, catalog)

@@ -25,7 +25,7 @@ from gateway.protocol.call.run import Run, TaskOfRun
 from gateway.threads import MAX_ON_LOOP, NoThreadFreeError
 from gateway.wire import jsonrpc
 
-_DECODING: Final = "Decoding the files"
+_DECODING: Final = "The decoding of the files"
 
 
 async def prepared_arguments(tool: Tool, arguments: JsonObject, call: Call) -> JsonObject:
@@ -53,7 +53,7 @@ async def _prepared_in_thread(tool: Tool, arguments: JsonObject, call: Call) -> 
         deadline = asyncio.get_running_loop().time() + seconds
         return await threads.run(partial(tool.arguments.prepare, arguments), deadline=deadline)
     except NoThreadFreeError as error:
-        raise ExecutionError(f"{_DECODING} did not start: all threads were busy for {seconds:g} s") from error
+        raise ExecutionError(f"{_DECODING} did not start, because all threads were busy for {seconds:g} s") from error
     except TimeoutError as error:
         raise DeadlineExceededError(_DECODING, seconds) from error
 

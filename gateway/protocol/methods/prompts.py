@@ -45,8 +45,8 @@ def _complete_arguments(prompt: Prompt, given: dict[str, str]) -> dict[str, str]
     # Upstream servers may accept arguments that they do not list.
     unknown = [] if prompt.upstream else sorted(given.keys() - arguments.keys())
     if missing or unknown:
-        what = f"missing: {', '.join(missing)}" if missing else f"unknown: {', '.join(unknown)}"
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"Arguments of prompt {prompt.name}: {what}")
+        what, names = ("is missing required arguments", missing) if missing else ("has no arguments named", unknown)
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"Prompt `{prompt.name}` {what}: {', '.join(names)}")
     defaults = {name: argument.default for name, argument in arguments.items() if argument.default is not None}
     return {**defaults, **given}
 

@@ -111,7 +111,7 @@ async def _tasks(wanted: JsonObject, call: Call) -> list[str]:
         raise missing_extension()
     ids = wanted["taskIds"]
     if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids) or len(ids) > MAX_URIS:
-        raise RpcError(ErrorCode.INVALID_PARAMS, f"`notifications.taskIds` must be a list of {MAX_URIS} ids at most")
+        raise RpcError(ErrorCode.INVALID_PARAMS, f"`notifications.taskIds` must be a list of at most {MAX_URIS} ids")
     named = [each for each in dict.fromkeys(ids) if len(each) <= MAX_TASK_ID_LENGTH]
     own = [each for each in named if await own_task(each, call) is not None]
     for task_id in own:
@@ -149,7 +149,7 @@ def _uris(wanted: JsonObject) -> list[str]:
     if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris) or len(uris) > MAX_URIS:
         raise RpcError(
             ErrorCode.INVALID_PARAMS,
-            f"`notifications.resourceSubscriptions` must be a list of {MAX_URIS} URIs at most",
+            f"`notifications.resourceSubscriptions` must be a list of at most {MAX_URIS} URIs",
         )
     if any(len(uri) > MAX_URI_LENGTH for uri in uris):
         raise RpcError(ErrorCode.INVALID_PARAMS, f"A URI must have at most {MAX_URI_LENGTH} characters")

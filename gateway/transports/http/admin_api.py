@@ -24,7 +24,7 @@ log: Final = structlog.get_logger(__name__)
 
 _READ: Final = ("GET", "HEAD")
 _PAGE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-_HIDDEN_PROBLEMS: Final = "there are problems; operators can see them at /-/status"
+_HIDDEN_PROBLEMS: Final = "there are problems. Operators can see them at /-/status"
 
 
 class Tasks(Protocol):
@@ -221,7 +221,7 @@ def _task_response(task: JsonObject | None, request: HttpRequest) -> web.Respons
 
 
 async def only_admin(request: HttpRequest) -> web.Response:
-    error = "not found; this listener only serves the admin API"
+    error = "not found; this address serves only the admin API"
     return json_response({"error": error}, request, status=404)
 
 

@@ -89,7 +89,7 @@ class Guard:
             return HttpError(
                 status=403,
                 message=f"Requests from {_named('Origin', origin, _ORIGIN)} are not allowed. "
-                "To allow them, add it to listen.allowed_origins.",
+                "To allow them, add the origin to listen.allowed_origins.",
             )
         return None
 

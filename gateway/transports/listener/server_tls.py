@@ -81,7 +81,7 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
         return None
     warning = _refused_by(client, context)
     if warning is not None:
-        problems.at("cert").warning(f"{cert} {warning}; clients will refuse it")
+        problems.at("cert").warning(f"{cert} {warning}, so clients will reject it")
     return ServerIdentity(chain=chain, key=secret, context=context)
 
 

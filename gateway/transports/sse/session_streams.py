@@ -44,9 +44,9 @@ _MAX_REQUEST_ID: Final = 128
 """The maximum size of a request id in an event id, in bytes."""
 _FIRST_NUMBER_BITS: Final = 40
 """The size of a session's first stream number, which is random so that event ids of other sessions are rejected."""
-_FOREIGN: Final = HttpError(status=400, message="Last-Event-ID does not name an event of this session")
+_FOREIGN: Final = HttpError(status=400, message="Last-Event-ID is not the id of an event of this session")
 _TOO_LARGE: Final = RpcError(
-    ErrorCode.INTERNAL_ERROR, "The response was lost with the connection: it is too large to keep"
+    ErrorCode.INTERNAL_ERROR, "The connection was lost, and the response was too large to keep"
 )
 
 

@@ -132,7 +132,7 @@ class HttpChannel:
                         yield answer
                         return
         except TooManyRedirectsError as error:
-            raise NotMcpError(f"{host} redirects too often") from error
+            raise NotMcpError(f"{host} redirects too many times") from error
         except ExecutionError as error:
             if isinstance(error.__cause__, aiohttp.ClientConnectorError | AddressRefusedError | aiohttp.InvalidURL):
                 raise UnreachableError(_reason(error)) from error
@@ -152,7 +152,7 @@ class HttpChannel:
             raise NotMcpError(f"{url.raw_host} redirects to an invalid URL") from error
         # The request contains credentials for this server.
         if origin_of(target) != origin_of(url):
-            raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}. Use that as `url`.")
+            raise NotMcpError(f"{url.raw_host} redirects to another origin, {target.origin()}. Use it as `url`.")
         # Later requests go to the new URL. A GET can lead to a page for browsers, and 302 to a sign-in page.
         if url == self.url and request.method == "POST" and status != 302:
             self.url = target
@@ -188,7 +188,7 @@ def refusal(answer: Answer, body: bytes, *, has_session: bool) -> Exception:
         return SessionLostError(f"the session has ended ({full})")
     if answer.status in {401, 403}:
         return RefusedCredentialsError(
-            full if text and answer.status != 401 else f"{said}: it requires other credentials"
+            full if text and answer.status != 401 else f"{said}, so it requires different credentials"
         )
     if answer.status >= 500:
         return BadAnswerError(full)

@@ -263,7 +263,7 @@ class Session:
             await self.notify("notifications/initialized")
         except (BadAnswerError, NotMcpError, RequestRefusedError) as error:
             # JSON-RPC 2.0 §4.1: a notification has no response, so an error does not concern the session.
-            self.deviations.append(f"it refuses `notifications/initialized`: it {error}")
+            self.deviations.append(f"it rejects `notifications/initialized` ({error})")
 
     async def _discover(self) -> None:
         result = await self.request("server/discover")

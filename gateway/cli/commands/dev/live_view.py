@@ -88,7 +88,7 @@ class LiveView(EventLines):
         if snapshot.problems:
             room = max(self._console.height - _MAX_CALLS - 6, 3)
             lines = render(snapshot.problems, colour=False).splitlines()
-            hidden = [f"… {len(lines) - room} lines more"] if len(lines) > room else []
+            hidden = [f"… {len(lines) - room} more lines"] if len(lines) > room else []
             text = self._text([("\n".join([*lines[:room], *hidden]), "")])
             yield Panel(text, title=title_of_problems(snapshot), border_style="red", title_align="left")
         else:

@@ -94,7 +94,7 @@ async def _verdict(dry: DryRun, name: str, index: int, test: ToolTest) -> Verdic
     mask, tool, began = dry.loaded.redactor.text, dry.catalog.tools.get(name), time.monotonic()
     if tool is None:
         left_out = (each.reason for each in dry.catalog.left_out if (each.kind, each.name) == ("tools", name))
-        grade, found = Grade.SKIPPED, Mismatch(next(left_out, "it is not available"))
+        grade, found = Grade.SKIPPED, Mismatch(next(left_out, "the tool is not available"))
     elif (mismatched := await _mismatch_of(dry, tool, index, test)) is not None:
         grade, found = Grade.FAILED, mismatched
     else:

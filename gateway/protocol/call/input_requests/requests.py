@@ -157,7 +157,7 @@ def _problem_of_form(schema: Json) -> str | None:
     if odd:
         return f"has fields that are neither text, a number, a boolean nor a choice: {', '.join(odd)}"
     schema_problem = schema_problem_in(schema)
-    return None if schema_problem is None else f"has a broken schema: {schema_problem}"
+    return None if schema_problem is None else f"has an invalid schema: {schema_problem}"
 
 
 def _is_field(field: Json) -> bool:
@@ -262,7 +262,7 @@ def _check_sampled(key: str, _question: InputRequest, answer: JsonObject) -> Non
     if not all(_is_block(block) for block in blocks):
         raise MalformedAnswerError(key, "must have `content`: a content block, or a list of them")
     if not isinstance(answer.get("model", ""), str) or not isinstance(answer.get("stopReason") or "", str):
-        raise MalformedAnswerError(key, "must have a `model` and a `stopReason` that are text")
+        raise MalformedAnswerError(key, "must have a `model` and a `stopReason`, both strings")
 
 
 def _is_block(block: Json) -> bool:

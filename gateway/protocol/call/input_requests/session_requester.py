@@ -73,7 +73,7 @@ class SessionRequester(InputRequester):
             # MCP 2025-11-25 basic/lifecycle, "Timeouts": the sender cancels a request that timed out.
             await self._send({"method": "notifications/cancelled", "params": {"requestId": request_id}})
             if isinstance(error, TimeoutError):
-                what = f"The client's answer to {key!r}"
+                what = f"The client's response to {key!r}"
                 raise DeadlineExceededError(what, self._timeout, setting="ask_timeout") from None
             raise
         finally:
@@ -94,4 +94,4 @@ class SessionRequester(InputRequester):
 
 def _reason(error: Json) -> str:
     message = error.get("message") if isinstance(error, dict) else None
-    return message[:_MAX_REASON_LENGTH] if isinstance(message, str) else "it gave no reason"
+    return message[:_MAX_REASON_LENGTH] if isinstance(message, str) else "no reason was given"

@@ -165,11 +165,11 @@ def _warnings_of(use: Use, text: str) -> tuple[str, ...]:
     """Return the warnings about one string. The result is cached, because many definitions contain the same names."""
     found = []
     if (hidden := invisible_characters_in(text)) is not None:
-        found.append(f"holds {hidden}, which people cannot see but models read; remove it")
+        found.append(f"contains {hidden}, which people cannot see but models can read. Remove it")
     if use is Use.NAME and (letter := mixed_scripts(text)) is not None:
-        found.append(f"the name has letters that look like others: {letter}; use only one script")
+        found.append(f"the name mixes letters of several scripts, which can look alike: {letter}. Use only one script")
     if use is Use.DESCRIPTION and (injection := prompt_injection_in(text)) is not None:
-        found.append(f"{injection}; describe only its purpose")
+        found.append(f"{injection}. Remove it, and describe only the purpose")
     if use is Use.BODY and (order := instructions_in(text)) is not None:
         found.append(f"{order}; remove it")
     return tuple(found)
@@ -187,11 +187,11 @@ def _warn_of_annotations(config: models.Tool, *, problems: Problems) -> None:
         return
     if said is not None and said.read_only:
         message = (
-            f"has `read_only: true` but sends {http.method}; if it does not destroy data, also set `destructive: false`"
+            f"has `read_only: true` but sends {http.method}. If it does not destroy data, also set `destructive: false`"
         )
         problems.at("annotations").warning(message)
     elif http.method == "DELETE":
-        problems.warning("sends DELETE: set `annotations: {destructive: true}`, or `false` if it does not destroy data")
+        problems.warning("sends DELETE. Set `annotations: {destructive: true}`, or `false` if it does not destroy data")
 
 
 def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
@@ -225,7 +225,7 @@ def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
     # Schemas from other servers often have such keywords, and users cannot fix them.
     for keyword, kind in () if problems.is_lenient else _of_other_types(schema):
         problems.at(keyword).warning(
-            f"`{keyword}` has no effect here: it is for {kind}, and this is `type: {schema['type']}`"
+            f"`{keyword}` has no effect here, because it applies to {kind}, not to `{schema['type']}`"
         )
     if schema.get("enum") == []:
         problems.at("enum").warning("has no values, so no value is valid")

@@ -35,7 +35,7 @@ LockChange = Literal["added", "changed", "removed"]
 _EFFECTS: Final[Mapping[LockChange, str]] = {
     "added": "is not served",
     # `keep_locked` serves the locked version if the process still has it.
-    "changed": "is served in its locked version, or not at all",
+    "changed": "only its locked version is served, if available",
     "removed": "is not served",
 }
 """Ends of warnings about definitions that differ from an enforced lock."""
@@ -86,9 +86,9 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
         if self.pins is None:
             if is_enforced:
                 reason = self.problem or f"{self.path} does not exist"
-                place.error(f"`enforce` needs a lock, and {reason}; write it with `{COMMAND}`")
+                place.error(f"`enforce` requires a lock file, but {reason}. Create the lock file with `{COMMAND}`")
             elif self.problem:
-                place.warning(f"{self.problem}; recreate it with `{COMMAND}`")
+                place.warning(f"{self.problem}. Recreate the lock file with `{COMMAND}`")
             return ()
         found = tuple(
             each
@@ -114,7 +114,7 @@ def read_lock(path: Path) -> Lock:
     except UnreadableError as error:
         return Lock(path=path, pins=None, problem=f"{path} {error}")
     except ValueError as error:
-        return Lock(path=path, pins=None, problem=f"{path} is not a lock: {error}")
+        return Lock(path=path, pins=None, problem=f"{path} is not a lock file: {error}")
 
 
 def parsed(text: str) -> dict[Name, DefinitionDigest]:
@@ -127,7 +127,7 @@ def parsed(text: str) -> dict[Name, DefinitionDigest]:
     if not isinstance(content, dict) or "version" not in content:
         raise ValueError("expected an object with a `version`")
     if content["version"] != _VERSION:
-        raise ValueError(f"its version is {content['version']!r}, but only this version is supported: {_VERSION}")
+        raise ValueError(f"its version is {content['version']!r}, but only version {_VERSION} is supported")
     pins: dict[Name, DefinitionDigest] = {}
     for section in _SECTIONS:
         for name, parts in _mapping(content.get(section, {}), section).items():
@@ -182,8 +182,8 @@ def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bo
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
     if len(others) > _MOST_NAMED:
         named.append(f"{len(others) - _MOST_NAMED} more (`{COMMAND} --check` lists them)")
-    alike = f"; the same applies to {', '.join(named)}" if named else ""
-    return f"{subject}{first.how}{effect}{alike}; after a review, run `{COMMAND}`"
+    alike = f". The same applies to {', '.join(named)}" if named else ""
+    return f"{subject}{first.how}{effect}{alike}. After a review, run `{COMMAND}`"
 
 
 def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> Difference | None:

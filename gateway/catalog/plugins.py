@@ -260,11 +260,11 @@ class _Generation(msgspec.Struct, kw_only=True, dict=True):
         file = directory.joinpath(*name.split(".")).with_suffix(".py")
         if file.is_file():
             place = file.parent.relative_to(directory)
-            return f"; {place / file.name} is the plugin {file.stem} if you add `plugins: [{place}]`"
+            return f"; to use {place / file.name}, add `plugins: [{place}]`"
         if not self.packages:
-            return ": `plugins:` names no directory, and no entry point or module has this name"
+            return ". `plugins:` lists no directory, and no entry point or module has this name"
         places = ", ".join(str(package.directory) for package in self.packages)
-        return f" in {places}, no entry point and no importable module of that name"
+        return f" in {places}, and no entry point or importable module has this name"
 
 
 def _callable(holder: object, path: str, *, module: str, problems: Problems) -> Callable[..., Any] | None:

@@ -56,7 +56,9 @@ def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, 
         found.append(Diagnostic(message="front matter must be a mapping (`name: …`)", place=start))
     if isinstance(head, Mapping):
         if text_size(plain(head), enough=_MAX_CHARACTERS) > _MAX_CHARACTERS:
-            found.append(Diagnostic(message=f"front matter of more than {_MAX_CHARACTERS:,} characters", place=start))
+            found.append(
+                Diagnostic(message=f"the front matter has more than {_MAX_CHARACTERS:,} characters", place=start)
+            )
         else:
             found += _field_problems(head, start, directory=directory)
     found += _outward_links(source, start=body_start)
@@ -68,18 +70,20 @@ def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, 
 def _field_problems(head: Mapping, start: Place, *, directory: str) -> Iterator[Diagnostic]:
     name, place = _text_of("name", head, start)
     if name is None:
-        yield Diagnostic(message=f"needs a `name`: that of its directory, `{directory}`", place=place)
+        yield Diagnostic(message=f"needs a `name`, which must match its directory, `{directory}`", place=place)
     elif _NAME.fullmatch(name) is None:
         message = f"`{name}` is not a valid skill name: use 1 to 64 of a-z and 0-9, with single hyphens between them"
         yield Diagnostic(message=message, place=place)
     elif name != directory:
-        message = f"the skill is called `{name}`, and its directory `{directory}`; both must have the same name"
+        message = f"the skill is named `{name}`, but its directory is named `{directory}`. Both must have the same name"
         yield Diagnostic(message=message, place=place)
     description, place = _text_of("description", head, start)
     if description is None or not description.strip():
         yield Diagnostic(message="needs a `description`: agents need it to choose a skill", place=place)
     elif len(description) > MAX_DESCRIPTION:
-        message = f"a `description` of {len(description):,} characters; some agents accept at most {MAX_DESCRIPTION:,}"
+        message = (
+            f"the `description` has {len(description):,} characters, but some agents accept at most {MAX_DESCRIPTION:,}"
+        )
         yield Diagnostic(message=message, place=place, severity=Severity.WARNING)
     metadata = head.entries.get("metadata")
     for key, entry in metadata.node.entries.items() if metadata and isinstance(metadata.node, Mapping) else ():

@@ -110,7 +110,8 @@ def _with_files(
         left -= len(data)
         if holds_secret(data):
             message = (
-                f"`{shown}` contains a secret from elsewhere in the configuration: it is masked, so its digest is wrong"
+                f"`{shown}` contains a secret that is set elsewhere in the configuration. "
+                "The secret is masked, so the file does not match its digest"
             )
             found.append(report(message=message, severity=Severity.WARNING))
         digest = hashlib.sha256(data).hexdigest()
@@ -123,12 +124,12 @@ def _with_files(
     )
 
 
-_TOO_LARGE: Final = f"the skill's files have more than {MAX_BYTES // 2**20} MiB together, which agents can reject"
+_TOO_LARGE: Final = f"the skill's files exceed {MAX_BYTES // 2**20} MiB in total, so agents can reject the skill"
 
 
 def _errors_of(listing: Listing) -> Iterator[str]:
     if listing.is_incomplete:
-        yield f"the skill has more than {MAX_FILES} files, which agents can reject"
+        yield f"the skill has more than {MAX_FILES} files, so agents can reject the skill"
     if sum(each.facts.size for each in listing.files) > MAX_BYTES:
         yield _TOO_LARGE
     for path in listing.refused:

@@ -153,5 +153,5 @@ def not_offered(config: LoadedConfig, name: tuple[str, str], *, first: DocumentP
     """Return the warning for a definition whose name or URI is already used at `first`."""
     kind, key = name[0].removesuffix("s"), name[1]
     location, _ = config.sources.locate(first)
-    taken = f"the {kind} `{key}` is not offered: `{'.'.join(map(str, first))}` ({location}) has that"
-    return f"{taken} URI already; `uri_prefix` makes it another" if kind == "resource" else f"{taken} name already"
+    taken = f"the {kind} `{key}` is not offered: `{'.'.join(map(str, first))}` ({location}) already has that"
+    return f"{taken} URI. Set `uri_prefix` to change the URI" if kind == "resource" else f"{taken} name"

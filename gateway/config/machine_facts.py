@@ -76,7 +76,7 @@ def world_writable_warning(path: Path) -> str | None:
     if not mode & stat.S_IWOTH or is_shared or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         return None
     what = "directory" if stat.S_ISDIR(mode) else "file"
-    return f"every user of this machine can change this {what}: `chmod o-w {path}`"
+    return f"every user of this machine can change this {what}. Run `chmod o-w {path}`"
 
 
 def is_unreadable(path: Path) -> bool:

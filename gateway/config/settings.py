@@ -145,7 +145,7 @@ class Settings(BaseSettings):
             return b"" if value is None else value.get_secret_value().strip().encode()
         variable = variable_of(f"{field}_file")
         if value is not None:
-            raise ConfigError.at(variable, f"cannot be set together with {variable_of(field)}; only one is allowed")
+            raise ConfigError.at(variable, f"cannot be set together with {variable_of(field)}. Set only one of them")
         try:
             # Editors and `echo` add a line break.
             content = path.read_bytes().strip()

@@ -163,7 +163,7 @@ def check_no_authorization(headers: Iterable[str], problems: Problems) -> None:
     """Report an `Authorization` header in the configured `headers`, because `auth` sets this header."""
     for name in headers:
         if name.lower() == AUTHORIZATION.lower():
-            problems.at(name).error("is set by the connection's `auth`; only one is allowed")
+            problems.at(name).error("is already set by the connection's `auth`. Remove one of them")
 
 
 def compile_connection(

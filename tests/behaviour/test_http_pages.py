@@ -227,7 +227,7 @@ async def test_fetching_stops_at_the_limit_of_the_output(api: Api, tmp_path: Pat
     result = await call(tmp_path, api, {"next": "link"}, output={"max_size": "1KiB"})
     assert result["structuredContent"] == ["0" * 400, "1" * 400]
     assert texts(result)[1] == (
-        "[… pages after page 2 are missing: page 3 would exceed the limit of the output (max_size) …]"
+        "[… pages after page 2 are missing: page 3 would exceed the output size limit (max_size) …]"
     )
     assert len(api.seen) == 3
     # Only the selected part counts.
@@ -239,7 +239,7 @@ async def test_fetching_stops_at_the_limit_of_the_output(api: Api, tmp_path: Pat
     api.seen.clear()
     result = await call(tmp_path, api, {"next": "link"}, output={"max_size": "100B"})
     assert "bytes omitted" in texts(result)[0]
-    assert texts(result)[1] == "[… pages after page 1 are missing: the limit of the output is reached (max_size) …]"
+    assert texts(result)[1] == "[… pages after page 1 are missing: the output size limit (max_size) is reached …]"
     assert len(api.seen) == 1
 
 
@@ -296,7 +296,7 @@ async def test_loop_ends_and_is_reported(api: Api, tmp_path: Path, loop: str) ->
         api.pages["/items?page=2"] = ([2], link("?page=2"))
     result = await call(tmp_path, api, {"next": "link"})
     assert result["structuredContent"] == [1, 2]
-    assert "the next page of page 2 was already fetched" in texts(result)[1] or loop == "#top"
+    assert "page 2 links to a page that was already fetched" in texts(result)[1] or loop == "#top"
     assert len(api.seen) == 2
 
 
@@ -380,7 +380,10 @@ MISTAKES: Final = (
         "resources: {r: {uri: 'r://r', http: {url: 'https://h/', pages: {next: link}}}}",
         "can only be used in a tool, because a resource cannot report missing pages",
     ),
-    ("tools: {t: {http: {url: 'https://h/', pages: {next: 'a['}}}}", "not a JMESPath: it is incomplete"),
+    (
+        "tools: {t: {http: {url: 'https://h/', pages: {next: 'a['}}}}",
+        "not a valid JMESPath expression: it is incomplete",
+    ),
     ("tools: {t: {http: {url: 'https://h/', pages: {next: link, max: 0}}}}", "must be at least 1"),
     ("tools: {t: {http: {url: 'https://h/', pages: {max: 2}}}}", "next"),
 )

@@ -682,7 +682,7 @@ async def test_rejected_workload_assertion_is_not_sent_again_and_not_shown(
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"client_secret": "x"}, "has `client_secret` and `assertion`; only one is allowed"),
+        ({"client_secret": "x"}, "has `client_secret` and `assertion`, but only one is allowed"),
         ({"assertion": None, "private_key": "key.pem"}, "needs `client_id`"),
     ],
 )

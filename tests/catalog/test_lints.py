@@ -82,8 +82,8 @@ def test_docstrings_of_plugins_are_linted(compiled: Compile, tmp_path: Path) -> 
     (tmp_path / "sums.py").write_text(POISONED, encoding="utf-8")
     catalog = compiled('plugins: [.]\ntools: {t: {python: "sums:add"}}')
     assert [warning.partition(": ")[2].partition(",")[0] for warning in lint_warnings(catalog)] == [
-        "`<IMPORTANT>` imitates another speaker; describe only its purpose",
-        "holds U+200B ZERO WIDTH SPACE",
+        "`<IMPORTANT>` imitates another speaker. Remove it, and describe only the purpose",
+        "contains U+200B ZERO WIDTH SPACE",
     ]
     assert {problem.path for problem in catalog.warnings} == {"tools.t.python"}
 
@@ -111,7 +111,7 @@ def test_world_writable_files_cause_warnings(compiled: Compile, tmp_path: Path, 
     path = tmp_path / place
     path.chmod(path.stat().st_mode | 0o002)
     what = "directory" if path.is_dir() else "file"
-    message = f"every user of this machine can change this {what}: `chmod o-w {path}`"
+    message = f"every user of this machine can change this {what}. Run `chmod o-w {path}`"
     assert [problem.message for problem in compiled(text).warnings] == [message]
 
 

@@ -172,12 +172,12 @@ def test_equal_differences_are_one_warning(tmp_path: Path, services: Services, c
     locked, _ = warnings(tools, pins=None)
     changed = tools.replace("description: A", "description: B") + "  z: {description: Z, content: z}\n"
     _, [of_a, of_z] = warnings(changed, pins=locked)
-    assert of_z == "tools.z: was added since the lock was written; after a review, run `mcp-gateway lock`"
+    assert of_z == "tools.z: was added since the lock was written. After a review, run `mcp-gateway lock`"
     assert of_a.startswith("tools.a0: was changed (definition) since the lock was written")
     assert of_a.endswith("; after a review, run `mcp-gateway lock`")
     others = named.split(", ")[1:]
     assert all(f"`tools.{each}`" in of_a for each in others)
-    assert ("; the same applies to " in of_a) == bool(others)
+    assert (". The same applies to " in of_a) == bool(others)
     assert ("2 more (`mcp-gateway lock --check` lists them)" in of_a) == (count == 12)
 
 
@@ -191,12 +191,12 @@ def test_lock_round_trip(before: DefinitionDigests) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("<<<<<<< HEAD\n{}", "is not a lock: Expecting value"),
+        ("<<<<<<< HEAD\n{}", "is not a lock file: Expecting value"),
         ("[]", "expected an object with a `version`"),
         ('{"version": 2}', "its version is 2"),
         ('{"version": 1, "tools": []}', "expected an object as tools"),
         ('{"version": 1, "tools": {"a": "b"}}', "expected an object as tools.a"),
-        ('{"version": 1, "offered": {"up": []}}', "is not a lock: `offered`: Expected `object`"),
+        ('{"version": 1, "offered": {"up": []}}', "is not a lock file: `offered`: Expected `object`"),
         ('{"version": 1, "offered": {"up": {"roots": []}}}', "`offered` has the unknown lists roots"),
     ],
 )

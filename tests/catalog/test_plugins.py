@@ -238,7 +238,7 @@ def test_hanging_import_times_out(folder: Path, write: Write) -> None:
         ("scoring:LIMIT", "scoring:LIMIT is not callable; its type is int"),
         (
             "quite.another:f",
-            "unknown plugin quite.another in {}, no entry point and no importable module of that name",
+            "unknown plugin quite.another in {}, and no entry point or importable module has this name",
         ),
     ],
 )
@@ -253,15 +253,15 @@ def test_unknown_reference_has_a_suggestion(
 @pytest.mark.parametrize(
     ("reference", "problem"),
     [
-        ("loose:f", "unknown plugin loose; loose.py is the plugin loose if you add `plugins: [.]`"),
-        ("loose.py:f", "unknown plugin loose.py; loose.py is the plugin loose if you add `plugins: [.]`"),
+        ("loose:f", "unknown plugin loose; to use loose.py, add `plugins: [.]`"),
+        ("loose.py:f", "unknown plugin loose.py; to use loose.py, add `plugins: [.]`"),
         (
             "sub/deep:f",
-            "unknown plugin sub/deep; sub/deep.py is the plugin deep if you add `plugins: [sub]`",
+            "unknown plugin sub/deep; to use sub/deep.py, add `plugins: [sub]`",
         ),
         (
             "nowhere:f",
-            ("unknown plugin nowhere: `plugins:` names no directory, and no entry point or module has this name"),
+            ("unknown plugin nowhere. `plugins:` lists no directory, and no entry point or module has this name"),
         ),
     ],
 )

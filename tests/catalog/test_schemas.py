@@ -115,7 +115,7 @@ def test_schema_is_derived_from_the_signature() -> None:
         ({"input_schema": {"properties": {}}}, "input_schema: the root of an input schema must have `type: object`"),
         (
             {"input_schema": {"type": "object", "properties": {"a": {"type": "string", "within": "/srv"}}}},
-            "input_schema.properties.a.within: `within` is allowed only directly in an input under `input`",
+            "input_schema.properties.a.within: `within` is allowed only at the top level of an entry in `input`",
         ),
         ({"input": {"a": {"type": "string", "within": 5}}}, "input.a.within: expected a directory"),
         (

@@ -127,14 +127,17 @@ async def test_front_matter_is_yaml_1_2(compiled: Compile, tmp_path: Path, writt
     [
         (
             "---\ndescription: D.\nname: b\n---\n",
-            "error: SKILL.md:3:7: the skill is called `b`, and its directory `a`; both must have the same name",
+            "error: SKILL.md:3:7: the skill is named `b`, but its directory is named `a`. Both must have the same name",
         ),
         (
             "---\nname: A_b\ndescription: D.\n---\n",
             f"error: SKILL.md:2:7: `A_b` {NO_NAME}",
         ),
-        ("---\ndescription: D.\n---\n", "error: SKILL.md:1:1: needs a `name`: that of its directory, `a`"),
-        ("---\nname: 1\ndescription: D.\n---\n", "error: SKILL.md:2:7: needs a `name`: that of its directory, `a`"),
+        ("---\ndescription: D.\n---\n", "error: SKILL.md:1:1: needs a `name`, which must match its directory, `a`"),
+        (
+            "---\nname: 1\ndescription: D.\n---\n",
+            "error: SKILL.md:2:7: needs a `name`, which must match its directory, `a`",
+        ),
         ("---\nname: a\n---\n", "error: SKILL.md:1:1: needs a `description`: agents need it to choose a skill"),
         (
             "---\nname: a\ndescription: ' '\n---\n",
@@ -163,7 +166,7 @@ async def test_front_matter_is_yaml_1_2(compiled: Compile, tmp_path: Path, writt
         ),
         (
             "---\nname: a\ndescription: " + "d" * 1025 + "\n---\n",
-            "warning: SKILL.md:3:14: a `description` of 1,025 characters; some agents accept at most 1,024",
+            "warning: SKILL.md:3:14: the `description` has 1,025 characters, but some agents accept at most 1,024",
         ),
         (
             "---\nname: a\ndescription: D.\nmetadata: {io.modelcontextprotocol/x: 1}\n---\n",
@@ -186,7 +189,7 @@ async def test_number_of_skill_files_is_limited(compiled: Compile, tmp_path: Pat
     assert len(entry_of(compiled("skills: [skills/*]"), "a")["resources"]) == MAX_FILES
     (directory / "one-more.txt").touch()
     assert lines(problems(compiled)) == [
-        "error: SKILL.md:1:1: the skill has more than 512 files, which agents can reject"
+        "error: SKILL.md:1:1: the skill has more than 512 files, so agents can reject the skill"
     ]
 
 
@@ -197,7 +200,7 @@ async def test_size_of_a_skill_is_limited(compiled: Compile, tmp_path: Path) -> 
     assert problems(compiled) == []
     os.truncate(directory / "data", left + 1)
     assert lines(problems(compiled)) == [
-        "error: SKILL.md:1:1: the skill's files have more than 16 MiB together, which agents can reject"
+        "error: SKILL.md:1:1: the skill's files exceed 16 MiB in total, so agents can reject the skill"
     ]
 
 
@@ -323,7 +326,7 @@ async def test_secret_in_a_skill_is_masked_with_a_warning(compiled: Compile, tmp
     skill(tmp_path, "a", HEAD + "hunter2-hunter2\n")
     text = "connections: {c: {base_url: 'http://h', headers: {X-Key: '${env:KEY}'}}}\nskills: [skills/*]"
     catalog = compiled(text, KEY="hunter2-hunter2")
-    assert any("contains a secret from elsewhere" in each.message for each in catalog.warnings)
+    assert any("contains a secret that is set elsewhere" in each.message for each in catalog.warnings)
     assert "hunter2" not in (await read(catalog, "skill://a/SKILL.md"))["text"]
 
 

@@ -270,12 +270,12 @@ async def test_tests_are_invisible_to_clients_and_do_not_change_versions(tmp_pat
     ("tests", "hint"),
     [
         ("[{expect: {}}]", "needs an expectation: one of `text`, `json`, `error`"),
-        ("[{expect: {text: a, json: 1}}]", "has `text` and `json`; only one is allowed"),
+        ("[{expect: {text: a, json: 1}}]", "has `text` and `json`, but only one is allowed"),
         ("[{expect: {error: false}}]", "expected true, or a part of the error text"),
         ("[{expect: {text: 404}}]", "got the number 404; quote it"),
         ('[{expect: {text: {matches: "("}}}]', "is not a regular expression"),
         ("[{expect: {text: {}}}]", "needs a form: one of `is`, `contains`, `matches`"),
-        ("[{http: {json: 1}}]", "has tests with `http`, which replaces the server of an `http` backend"),
+        ("[{http: {json: 1}}]", "has tests with `http`, which require an `http` backend"),
         ("[{wiht: {}}]", "did you mean `with`?"),
     ],
 )

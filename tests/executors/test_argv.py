@@ -145,7 +145,7 @@ def test_caller_cannot_choose_the_program(items: list[ArgvItem]) -> None:
 
 
 def test_command_must_start_with_a_program() -> None:
-    message = "command.0: the first item must be the program, without a condition"
+    message = "command.0: the first item is the program, so it cannot be a list or a conditional argument"
     assert message in problems_in(when("flag", "sudo"), "ls")
     assert message in problems_in(("sudo", "{{ n }}"), "ls")
 

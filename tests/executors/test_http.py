@@ -636,7 +636,10 @@ async def test_failed_response_is_not_cached(services: Services, server: Server)
 
 MISTAKES: list[tuple[dict[str, Json], str]] = [
     ({"connection": "gitub"}, "connection: unknown connection `gitub`; did you mean `github`?"),
-    ({"url": "https://x/", "connection": "github"}, "url: is absolute, but the connection already has the address; "),
+    (
+        {"url": "https://x/", "connection": "github"},
+        "url: is an absolute URL, but the connection already has an address. ",
+    ),
     ({"headers": {"Content-Length": "1"}}, "headers.Content-Length: `Content-Length` is set by the gateway"),
     ({"headers": {"a b": "1"}}, "headers.a b: `a b` is not a valid header name"),
     (

@@ -335,7 +335,9 @@ async def test_overflow_can_be_stored_for_the_caller() -> None:
     result = await shape(raw("ü" * 50), max_size=41, overflow="resource", output_store=output_store)
     text, link = result.content
     uri = link["uri"]
-    assert text["text"].startswith("ü" * 20 + "\n[… 59 of 100 bytes omitted; the whole output is the resource")
+    assert text["text"].startswith(
+        "ü" * 20 + "\n[… 59 of 100 bytes omitted; the whole output is available as the resource"
+    )
     assert link == {
         "type": "resource_link",
         "uri": uri,
@@ -416,8 +418,8 @@ async def test_structured_upstream_result_over_the_limit_is_an_error() -> None:
 
 
 MISTAKES: list[tuple[str, dict[str, Json], str]] = [
-    ("http", {"select": "foo["}, "select: not a JMESPath: "),
-    ("http", {"select": ""}, "select: not a JMESPath: "),
+    ("http", {"select": "foo["}, "select: not a valid JMESPath expression: "),
+    ("http", {"select": ""}, "select: not a valid JMESPath expression: "),
     ("http", {"select": "lenght(@)"}, "select: JMESPath has no function `lenght`; did you mean `length`?"),
     ("http", {"schema": {"type": "objekt"}}, "schema.type: not a valid schema: "),
     ("http", {"template": "{{ exit_code }}"}, "template: `exit_code` is not an input"),

@@ -7,7 +7,7 @@ from gateway.executors.shell.script import warn_of_variables
 from gateway.json_types import JsonObject
 from gateway.language.scope import Inputs, Scope
 
-UNQUOTED = '`$INPUT_PATH` is not quoted: spaces and `*` in it are expanded; write "$INPUT_PATH"'
+UNQUOTED = '`$INPUT_PATH` is not quoted, so the shell splits it at spaces and expands `*`. Write "$INPUT_PATH"'
 SCHEMAS: dict[str, JsonObject] = {
     "path": {"type": "string"},
     "count": {"type": "integer"},

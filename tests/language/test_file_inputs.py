@@ -222,7 +222,7 @@ def test_files_are_decoded_at_all_places_of_a_schema() -> None:
     ("schema", "message"),
     [
         ({"type": "file", "pattern": "x"}, "`pattern` cannot be used with `type: file`"),
-        ({"type": "file", "x-mcp-header": "X"}, "a file cannot be mirrored in a header field"),
+        ({"type": "file", "x-mcp-header": "X"}, "`x-mcp-header` cannot be used with `type: file`"),
         ({"type": "file", "max_size": 0}, "max_size: "),
         ({"type": "file", "media_types": ["png"]}, "media_types.0: expected a media type"),
         ({"type": "file", "default": "!"}, "default: the default is invalid"),

@@ -73,8 +73,8 @@ def error_messages(schema: JsonObject, instance: Json) -> list[str]:
         (
             {"$defs": {"unused": {"$ref": "https://example.com/schema.json"}}},
             (
-                "$defs.unused.$ref: can only refer to places in the schema itself (#/…), "
-                "because references are not fetched: https://example.com/schema.json"
+                "$defs.unused.$ref: can only refer to locations in the same schema (#/…), "
+                "because other documents are not fetched: https://example.com/schema.json"
             ),
         ),
         (

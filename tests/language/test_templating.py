@@ -133,10 +133,10 @@ def test_text_is_rendered(source: str, variables: JsonObject, text: str | None) 
             "`for` can be nested at most 2 levels deep",
         ),
         ("{% set x, y = a %}", "`set` takes one name"),
-        ("{{ a ", "not a template: unexpected end of template"),
-        ("x\n{{ a b }}\nx", "not a template: line 2: expected token"),
-        ("{{ " + "(" * 9000 + "a" + ")" * 9000 + " }}", "not a template: nested too deeply"),
-        ("{{ a" + " + a" * 9000 + " }}", "not a template: nested too deeply"),
+        ("{{ a ", "invalid template: unexpected end of template"),
+        ("x\n{{ a b }}\nx", "invalid template (line 2): expected token"),
+        ("{{ " + "(" * 9000 + "a" + ")" * 9000 + " }}", "invalid template: nested too deeply"),
+        ("{{ a" + " + a" * 9000 + " }}", "invalid template: nested too deeply"),
         (
             "".join(map(chr, range(0xE000, 0xE010))) + "{{ a | upper }}",
             "cannot contain all characters from U+E000 to U+E00F",
@@ -167,7 +167,7 @@ def test_unlisted_inputs_are_read_from_the_mapping() -> None:
     assert compile_text("{{ inputs['user-id'] }}", scope).render({"user-id": "u"}) == "u"
     compile_text("{{ other }}", scope)
     assert messages_of(scope) == [
-        "`other` is not an input; an input that the schema does not list is `inputs['other']`"
+        "`other` is not an input; for an input that the schema does not list, write `inputs['other']`"
     ]
 
 
@@ -194,7 +194,7 @@ def test_interpolated_text_is_literal() -> None:
 def test_interpolation_in_an_expression_must_be_quoted() -> None:
     scope = make_scope(DECLARED)
     compile_text(InterpolatedText(("{{ ", Interpolation("a", secret=False), " }}")), scope)
-    assert messages_of(scope) == ["not a template: quote interpolations inside `{{ }}`: `'${env:NAME}'`"]
+    assert messages_of(scope) == ["invalid template: quote interpolations inside `{{ }}`: `'${env:NAME}'`"]
 
 
 def test_missing_value_omits_the_element() -> None:
@@ -273,9 +273,9 @@ def test_expression_is_evaluated(source: str, variables: JsonObject, truth: Json
     ("source", "message"),
     [
         ("{{ a }}", "this is already an expression; write it without `{{ }}`"),
-        ("a b", "not a template: expected the end of the expression"),
+        ("a b", "invalid template: expected the end of the expression"),
         ("nmae", "`nmae` is not an input; did you mean `name`?"),
-        ("", "not a template: unexpected 'end of template'"),
+        ("", "invalid template: unexpected 'end of template'"),
     ],
 )
 def test_invalid_expression_is_a_load_error(source: str, message: str) -> None:
@@ -333,7 +333,7 @@ def test_text_over_one_mebibyte_is_an_error(source: str, variables: JsonObject) 
     ],
 )
 def test_rendering_work_is_bounded(source: str, variables: JsonObject) -> None:
-    with pytest.raises(ExecutionError, match=r"^text: the arguments require too much work"):
+    with pytest.raises(ExecutionError, match=r"^text: the template is too expensive to render with these arguments"):
         render(source, **variables)
 
 
@@ -343,7 +343,7 @@ def test_rendering_work_is_bounded(source: str, variables: JsonObject) -> None:
         ("{{ a + b }}", {"a": 1, "b": "x"}, "`\\+` cannot add text to a number. Use `~` to join text"),
         ("{{ a - b }}", {"a": 1, "b": "x"}, "`-` needs two numbers"),
         ("{{ '%s' % a }}", {"a": 1}, "`%` needs two numbers, not text and a number"),
-        ("{{ -a }}", {"a": "x"}, "a sign needs a number, not text"),
+        ("{{ -a }}", {"a": "x"}, "the operand of `+` or `-` must be a number, not text"),
         ("{{ a / 0 }}", {"a": 1}, "division by zero"),
         ("{{ a < b }}", {"a": 1, "b": "x"}, "a number cannot be compared with text"),
         ("{{ a in b }}", {"a": 1, "b": 1}, "`in` needs text, a list or an object, not a number"),

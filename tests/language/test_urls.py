@@ -106,7 +106,7 @@ def test_whole_host_is_a_host_name(value: Json) -> None:
         expand("https://{v}:8443/", v=value)
 
 
-ABSOLUTE = "expected a URL that starts with http:// or https://, or a `connection` beside it"
+ABSOLUTE = "expected a URL that starts with http:// or https://, or a `connection` next to it"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,11 @@ ABSOLUTE = "expected a URL that starts with http:// or https://, or a `connectio
         ("{id}://h/", None, ABSOLUTE),
         ("/x", None, ABSOLUTE),
         ("ftp://h/x", None, ABSOLUTE),
-        ("https://x/", "https://h", "is absolute, but the connection already has the address; remove one of them"),
+        (
+            "https://x/",
+            "https://h",
+            "is an absolute URL, but the connection already has an address. Remove one of them",
+        ),
         ("https://h:{id}/", None, "`h:{id}` is not a host, or host:port; expressions can only replace host labels"),
         ("https://h:99999/", None, "`h:99999` is not a host, or host:port; expressions can only replace host labels"),
         ("https://{+id}/", None, "`{+id}` is not allowed in the host; use {name}"),

@@ -147,8 +147,8 @@ def problems_of(folder: Path, http: str, beside: str = "") -> list[str]:
 
 def test_validate_names_the_replacement_of_http_cache(tmp_path: Path) -> None:
     [warning] = problems_of(tmp_path, 'url: "https://x/", cache: 60s')
-    assert warning.startswith("warning: tools.ask.http.cache: is an old name of the definition's `cache`")
+    assert warning.startswith("warning: tools.ask.http.cache: is deprecated")
     assert problems_of(tmp_path, 'url: "https://x/"', "cache: 60s, ") == []
     assert problems_of(tmp_path, 'url: "https://x/", cache: 60s', "cache: 30s, ") == [
-        "error: tools.ask.http.cache: means the same as `cache` next to `http`; only one is allowed"
+        "error: tools.ask.http.cache: means the same as `cache` next to `http`. Remove one of them"
     ]

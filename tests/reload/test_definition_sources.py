@@ -80,7 +80,7 @@ async def test_own_definitions_precede_generated_ones(path: Path) -> None:
 
 async def test_duplicate_name_is_omitted_and_both_locations_are_named(path: Path) -> None:
     def twice(place: str, position: str) -> str:
-        return f"`{place}` ({path}:{position}) has that name already"
+        return f"`{place}` ({path}:{position}) already has that name"
 
     servers = Servers(first={"own": says("First"), "a": says("First")}, second={"a": says("Second")})
     async with opened(path, sources=[servers]) as pipeline:

@@ -470,7 +470,7 @@ async def test_duplicate_uri_is_omitted_with_a_hint_on_prefixes(tmp_path: Path) 
         uris = [each["uri"] for each in (await client.request("resources/list"))["resources"]]
         warnings = "\n".join(running.status()["warnings"])
 
-    taken = "has that URI already; `uri_prefix` makes it another"
+    taken = "already has that URI. Set `uri_prefix` to change the URI"
     assert [uri for uri in uris if "odd://" in uri] == [
         "odd://shared",
         "odd://only",

@@ -73,7 +73,7 @@ def _compile_relayed(
     if unchecked:
         first = ", ".join(str(each) for each in unchecked[:_MAX_NAMED])
         more = f", and {len(unchecked) - _MAX_NAMED} more" if len(unchecked) > _MAX_NAMED else ""
-        problems.warning(f"the gateway does not check calls against its complete input schema: {first}{more}")
+        problems.warning(f"the gateway ignores unsupported parts of the input schema: {first}{more}")
     headers, refused = header_parameters(schema)
     # MCP 2026-07-28 server/tools, "x-mcp-header": clients must not offer a tool with an invalid header.
     for path, message in refused:
@@ -127,7 +127,7 @@ def _property(written: InputProperty, problems: Problems) -> tuple[JsonObject, b
     if isinstance(written, str):
         word = written.removesuffix("?")
         if word not in TYPE_WORDS:
-            hint = did_you_mean(word, TYPE_WORDS) or f"; known are {', '.join(TYPE_WORDS)}, each also with a ?"
+            hint = did_you_mean(word, TYPE_WORDS) or f"; use one of {', '.join(TYPE_WORDS)}, optionally followed by `?`"
             problems.error(f"unknown type {str(written)!r}{hint}")
             return {}, not written.endswith("?")
         return {"type": word}, not written.endswith("?")
@@ -146,7 +146,7 @@ def _check_long_form(schema: JsonObject, problems: Problems) -> None:
 
 def _refuse_within(schema: JsonObject, problems: Problems) -> None:
     if "within" in schema:
-        problems.at("within").error("`within` is allowed only directly in an input under `input`")
+        problems.at("within").error("`within` is allowed only at the top level of an entry in `input`")
     for path, member in subschemas(schema):
         _refuse_within(member, problems.at(*path))
 

@@ -58,9 +58,9 @@ def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
     if config.http is None or config.http.cache is None:
         return
     if config.cache is None:
-        problems.warning("is an old name of the definition's `cache`: move it next to `http`")
+        problems.warning("is deprecated. Move `cache` one level up, next to `http`")
     else:
-        problems.error("means the same as `cache` next to `http`; only one is allowed")
+        problems.error("means the same as `cache` next to `http`. Remove one of them")
 
 
 def cached(

@@ -89,7 +89,10 @@ def path_of_input(config: Definition, name: str) -> tuple[str, ...]:
     return ("uri",)
 
 
-_ADVICE: Final = "contains a secret from elsewhere in the file, and clients can see it: it is masked; remove it"
+_ADVICE: Final = (
+    "contains a secret that is set elsewhere in the file. The secret is masked, because clients can see this text. "
+    "Remove the secret from the text"
+)
 _NAMES: Final = ("name", "uri", "uriTemplate")
 
 
@@ -106,7 +109,7 @@ def masked_primitive(primitive: P, *, redactor: Redactor, problems: Problems) ->
     if masked == primitive.definition:
         return primitive
     if any(masked.get(key) != primitive.definition.get(key) for key in _NAMES):
-        problems.error("its name or URI contains a secret from elsewhere in the file, and clients can see it")
+        problems.error("the name or URI contains a secret that is set elsewhere in the file, and clients can see both")
     else:
         problems.warning(_ADVICE)
     # Reset the digest, which was computed from the unmasked definition.

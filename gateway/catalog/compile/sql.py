@@ -97,7 +97,7 @@ def _server(name: str, config: Database, dialect: Dialect, problems: Problems) -
         )
     if config.password is not None:
         if url.password is not None:
-            problems.at("password").error("the URL has a password too; only one is allowed")
+            problems.at("password").error("the URL also has a password, but only one is allowed")
         url = url.set(password=config.password)
     # The URL is used to connect, so the password must not be hidden.
     return DatabaseProfile(

@@ -79,7 +79,9 @@ def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: P
     for each in primitives:
         names = {each.name, *each.aliases} & set(OWN_NAMES)
         if isinstance(each, Tool) and names and view.holds("tools", tags=each.tags, names=[each.name]):
-            problems.error(f"`tools.{each.name}` has a name of the tools that `search` adds; exclude it from this view")
+            problems.error(
+                f"`tools.{each.name}` has the same name as a tool that `search` adds. Exclude the tool from this view"
+            )
 
 
 def _access(config: WrittenView) -> RequiredScopes:

@@ -348,7 +348,7 @@ class Http(Model):
         given = given_keys(self, _BODIES)
         if len(given) > 1:
             context = {"given": " and ".join(f"`{name.rstrip('_')}`" for name in given), "culprit": given[1]}
-            raise PydanticCustomError("two_bodies", "has {given}; only one of them can be the body", context)
+            raise PydanticCustomError("two_bodies", "has {given}, but only one of them can be the body", context)
         if self.optional_body and not given:
             raise misplaced("optional_body", requires="json")
         if self.open_body and not isinstance(self.json_, dict) and self.form is None:

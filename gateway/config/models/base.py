@@ -152,7 +152,7 @@ def exactly_one(model: Model, *, of: tuple[str, ...], what: str) -> str:
         raise PydanticCustomError("nothing_given", "needs {what}: one of {names}", {"what": what, "names": names})
     if len(given) > 1:
         context = {"given": " and ".join(map(_quoted, given)), "culprit": given[1].rstrip("_")}
-        raise PydanticCustomError("too_many_given", "has {given}; only one is allowed", context)
+        raise PydanticCustomError("too_many_given", "has {given}, but only one is allowed", context)
     return given[0]
 
 
@@ -174,7 +174,7 @@ def not_together(model: Model, first: str, second: str) -> None:
     """
     if len(given_keys(model, (first, second))) > 1:
         context = {"first": _quoted(first), "second": _quoted(second), "culprit": second.rstrip("_")}
-        raise PydanticCustomError("not_together", "has {first} and {second}; only one is allowed", context)
+        raise PydanticCustomError("not_together", "has {first} and {second}, but only one is allowed", context)
 
 
 def given_keys(model: Model, names: Iterable[K]) -> list[K]:

@@ -196,7 +196,7 @@ class Tool(Definition):
             raise misplaced("is_error", requires="content")
         not_together(self, "input", "input_schema")
         if self.http is None and any(test.http is not None for test in self.tests):
-            message = "has tests with `http`, which replaces the server of an `http` backend; this is {backend}"
+            message = "has tests with `http`, which require an `http` backend, but the backend is `{backend}`"
             raise PydanticCustomError("stand_in", message, {"backend": self.backend, "culprit": "tests"})
         return self
 
@@ -370,7 +370,7 @@ class ToolOverride(_ToolChanges):
     @model_validator(mode="after")
     def _check_tests(self) -> Self:
         if any(test.http is not None for test in self.tests):
-            message = "has tests with `http`, which replaces the server of an `http` backend"
+            message = "has tests with `http`, which require an `http` backend"
             raise PydanticCustomError("stand_in", message, {"culprit": "tests"})
         return self
 
@@ -405,5 +405,7 @@ class OperationOverride(_ToolChanges):
     def _check_hide_and_set(self) -> Self:
         if both := sorted(set(self.hide) & self.set.keys()):
             context = {"both": both[0], "culprit": "set"}
-            raise PydanticCustomError("hidden_and_set", "`{both}` is in `hide` and in `set`; `set` is enough", context)
+            raise PydanticCustomError(
+                "hidden_and_set", "`{both}` is in both `hide` and `set`. Remove it from `hide`", context
+            )
         return self

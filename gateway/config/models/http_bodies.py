@@ -77,7 +77,7 @@ def _form_value(value: Json, *, is_inner: bool = False) -> Json:
         for name in value:
             # Nested fields are sent as `a[b]`, so brackets in a name would be ambiguous.
             if "[" in name or "]" in name:
-                message = "the name of a nested field cannot have brackets; use a nested mapping"
+                message = "the name of a nested field cannot contain brackets. Use a nested mapping"
                 raise PydanticCustomError("brackets", message, {"culprit": name})
         return {name: _form_value(member, is_inner=True) for name, member in value.items()}
     try:

@@ -81,7 +81,7 @@ class TokenRequest(Model):
     _check_client_auth = requires("client_auth", "client_secret")
 
     def _check_credential(self) -> None:
-        exactly_one(self, of=("client_secret", "private_key"), what="a credential of the client")
+        exactly_one(self, of=("client_secret", "private_key"), what="a client credential")
 
 
 class ClientCredentials(TokenRequest):
@@ -91,10 +91,10 @@ class ClientCredentials(TokenRequest):
     """Client ID of the gateway at the authorization server. Optional with `assertion`."""
     assertion: NotEmpty | None = None
     """JWT of a workload, such as `${file:/var/run/secrets/token}`. Used with the JWT bearer grant (RFC 7523 §2.1)
-    instead of a credential of the client."""
+    instead of a client credential."""
 
     def _check_credential(self) -> None:
-        exactly_one(self, of=("client_secret", "private_key", "assertion"), what="a credential of the client")
+        exactly_one(self, of=("client_secret", "private_key", "assertion"), what="a client credential")
         if not self.client_id and self.assertion is None:
             raise PydanticCustomError("nothing_given", "needs `client_id`")
 

@@ -45,7 +45,7 @@ _BOUND_TO_ONE_HOP: Final = re.compile(r"(?i)authorization|cookie|host|mcp-.*|for
 
 def _may_be_forwarded(name: str) -> str:
     if _BOUND_TO_ONE_HOP.fullmatch(name):
-        raise PydanticCustomError("forwarded", "is only for this server and is never forwarded")
+        raise PydanticCustomError("forwarded", "is intended for the gateway itself and is never forwarded")
     return name
 
 

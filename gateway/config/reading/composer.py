@@ -63,7 +63,7 @@ def _explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tupl
     line = lines[mark.line] if mark is not None and mark.line < len(lines) else ""
     column = 0 if mark is None else mark.column
     if "cannot start any token" in problem and line[column : column + 1] == "\t":
-        return "a tab cannot indent; use spaces", mark
+        return "tabs cannot be used for indentation. Use spaces", mark
     # Without a preceding `: `, the line continues the text above.
     if "mapping values are not allowed" in problem and ": " not in line[:column]:
         return _DEEPER, mark
@@ -213,7 +213,7 @@ class _Composer(msgspec.Struct):
             self._report(f"`*{name}` is inside its own anchor", event)
         else:
             known = ", ".join(f"`&{anchor}`" for anchor in islice(self.anchors, 10))
-            self._report(f"`*{name}` has no anchor before it" + (f"; there are {known}" if known else ""), event)
+            self._report(f"`*{name}` has no anchor before it" + (f". Available: {known}" if known else ""), event)
         return self._invalid(event)
 
     def _scalar(self, event: yaml.ScalarEvent) -> Scalar:

@@ -111,7 +111,7 @@ class _Walk:
         self._left -= len(entries)
         if self._left < 0:
             most = f"{MOST_ENTRIES:,} files and directories"
-            raise UnreadableError(f"searches more than {most}; use a more specific directory")
+            raise UnreadableError(f"searches more than {most}. Use a more specific directory")
         # File systems return entries in different orders.
         return sorted(entries, key=lambda entry: entry.name)
 

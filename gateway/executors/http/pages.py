@@ -86,7 +86,7 @@ class JoinedPages:
             raise ExecutionError(f"page {number} is not JSON, so pages cannot be joined")
         size = pages.size_of(page)
         if number > 1 and (self._size + size > pages.max_bytes or self._raw_size > MAX_RESPONSE_BYTES):
-            self.note = f"page {number} would exceed the limit of the output (max_size)"
+            self.note = f"page {number} would exceed the output size limit (max_size)"
             return None
         if number == 1 and location is not None and not isinstance(page, list | dict):
             raise ExecutionError("page 1 is neither a list nor an object, so pages cannot be joined")
@@ -101,9 +101,9 @@ class JoinedPages:
     def _following(self, current: Request, location: str) -> Request | None:
         target = resolved(current.url, location, verb="links")
         if str(target) in self._seen:
-            self.note = f"the next page of page {self.count} was already fetched"
+            self.note = f"page {self.count} links to a page that was already fetched"
         elif self._size >= self._pages.max_bytes:
-            self.note = "the limit of the output is reached (max_size)"
+            self.note = "the output size limit (max_size) is reached"
         elif self.count >= self._pages.max:
             self.note = f"`pages.max` is {self._pages.max}"
         home = origin_of(self._first.url)

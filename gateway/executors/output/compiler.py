@@ -100,7 +100,7 @@ def compile_select(source: str, scope: Scope) -> ParsedResult | None:
     except JMESPathError as error:
         position = getattr(error, "lex_position", None)
         where = f" at character {position + 1}" if isinstance(position, int) and 0 <= position < len(source) else ""
-        scope.problems.error(f"not a JMESPath: {_reason(error)}{where}")
+        scope.problems.error(f"not a valid JMESPath expression: {_reason(error)}{where}")
         return None
     # jmespath checks function names only during a search.
     for name in _functions_in(parsed.parsed):

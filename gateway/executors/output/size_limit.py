@@ -79,7 +79,7 @@ class SizeLimit(msgspec.Struct, frozen=True, kw_only=True):
         seconds = TTL_SECONDS if invocation.call.output_seconds is None else invocation.call.output_seconds
         note = (
             f"{len(data) - self.max_size} of {len(data)} bytes omitted; "
-            f"the whole output is the resource {link['uri']} for {max(1, round(seconds / 60))} minutes"
+            f"the whole output is available as the resource {link['uri']} for {max(1, round(seconds / 60))} minutes"
         )
         return [text_block(f"{head}\n[… {note}]"), link]
 

@@ -120,7 +120,7 @@ def _passable(argument: Argument) -> str:
 
 def compile_argv(items: Sequence[ArgvItem], scope: Scope) -> Argv:
     if not isinstance(items[0], str):
-        scope.at(0).problems.error("the first item must be the program, without a condition")
+        scope.at(0).problems.error("the first item is the program, so it cannot be a list or a conditional argument")
     found: list[tuple[Word, Scope]] = []
     compiled = [_compile_item(item, scope.at(index), found) for index, item in enumerate(items)]
     words = [word for word, _ in found]

@@ -146,7 +146,8 @@ def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems
         for place in writable:
             if _covered(path, [place]) and len(Path(path).parts) > len(Path(place).parts) + 1:
                 problems.error(
-                    f"`{path}` is deep inside the writable `{place}`: the command could replace its parent with a link"
+                    f"`{path}` is more than one level below the writable `{place}`, "
+                    "so the command could replace its parent directory with a link"
                 )
 
 
@@ -267,7 +268,7 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
     except OSError as error:
         return -1, error.strerror or str(error)
     except subprocess.TimeoutExpired:
-        return -1, "it does not end"
+        return -1, "it did not finish within 10 s"
     return done.returncode, " ".join(done.stdout.decode(errors="replace").split()).removeprefix("bwrap: ")[:200]
 
 

@@ -154,7 +154,7 @@ def warn_of_variables(
     for found in () if "<<" in text else _UNQUOTED.finditer(text):
         name = found[1]
         if name in inputs and not _is_one_word(scope.inputs.schemas[inputs[name]]):
-            message = f'`${name}` is not quoted: spaces and `*` in it are expanded; write "${name}"'
+            message = f'`${name}` is not quoted, so the shell splits it at spaces and expands `*`. Write "${name}"'
             scope.problems.at(TextOffset(found.start())).warning(message)
 
 

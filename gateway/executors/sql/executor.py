@@ -176,7 +176,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
     def _single(self, rows: RowCollector) -> Outcome:
         is_incomplete = rows.is_truncated or rows.omitted > 0
         if not rows.rows:
-            reason = "it is too long for the result" if is_incomplete else "it returned no row"
+            reason = "the row exceeds the output size limit (max_size)" if is_incomplete else "it returned no row"
             return Failure(text=f"The query must return exactly one row, but {reason}")
         if len(rows.rows) > 1 or is_incomplete:
             return Failure(text="The query must return exactly one row, but it returned several")

@@ -88,11 +88,13 @@ def compile_file_inputs(
         rules[id(found)] = _rule(found, problems.at(*place(path)), max_body=max_body)
         # Compare by identity, because several references can share one subschema.
         if id(found) not in leading:
-            message = "a file must be an input, a member of an object, or an item of a list; it is not supported here"
+            message = (
+                "`type: file` is not supported here. Use it for an input, a member of an object, or an item of a list"
+            )
             problems.at(*place((*path, "type"))).error(message)
     for path, found in _schemas_in(schema):
         for keyword in _mixed_alternatives(found, schema):
-            message = "a file and a text cannot be alternatives: both are sent as text"
+            message = "a file and a string cannot be alternatives, because both are sent as strings"
             problems.at(*place((*path, keyword))).error(message)
     shown: JsonObject = rewritten(schema, _show_as_text)
     return shown, FileLocator(schema, rules)
@@ -140,10 +142,10 @@ def _mixed_alternatives(schema: JsonObject, root: JsonObject) -> Iterator[str]:
 def _rule(schema: JsonObject, problems: Problems, *, max_body: int | None) -> FileRule:
     kind = schema["type"]
     if kind != FILE and set(kind) != {FILE, "null"}:
-        problems.at("type").error("a file and a text cannot be alternatives; expected file, or [file, null]")
+        problems.at("type").error("`file` can be combined only with `null`, as in [file, null]")
     for keyword in schema.keys() - _OURS - _ANNOTATIONS - {"type"}:
         if keyword == HEADER_KEYWORD:
-            problems.at(keyword).error("a file cannot be mirrored in a header field")
+            problems.at(keyword).error("`x-mcp-header` cannot be used with `type: file`")
         elif not keyword.startswith("x-"):
             problems.at(keyword).error(f"`{keyword}` cannot be used with `type: file`; use `max_size` or `media_types`")
     try:
@@ -166,8 +168,8 @@ def _warn_of_size(max_size: int | None, problems: Problems, *, max_body: int | N
     most = max(0, (max_body - _ENVELOPE) * 3 // 4)
     if max_size > most:
         problems.warning(
-            "a file of this size does not fit in a request as base64: `listen.max_body` is "
-            f"{size_text(max_body)}, enough for files of {size_text(most)}"
+            "a file of this size does not fit in a request as base64, because `listen.max_body` is "
+            f"{size_text(max_body)}. Use at most {size_text(most)}"
         )
 
 

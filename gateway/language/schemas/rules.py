@@ -98,7 +98,7 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
         f"the pattern {shown(each)} of member names is too expensive to match" for each in sorted(cost.costly_names)
     ]
     if cost.in_place > MAX_FAN_OUT:
-        messages.insert(0, f"applies {cost.in_place} schemas to one place, more than {MAX_FAN_OUT}")
+        messages.insert(0, f"applies {cost.in_place} schemas to one value, but at most {MAX_FAN_OUT} are allowed")
     return [SchemaError(path=(), message=message) for message in messages] or cost
 
 
@@ -186,7 +186,7 @@ def _way(step: DocumentPath) -> str:
 def _unresolved(reference: str) -> str:
     if reference.startswith("#"):
         return f"refers to {reference}, which the schema does not contain"
-    return f"can only refer to places in the schema itself (#/…), because references are not fetched: {reference}"
+    return f"can only refer to locations in the same schema (#/…), because other documents are not fetched: {reference}"
 
 
 _NOT_APPLIED: Final = frozenset({"$defs", "definitions", "contentSchema"})

@@ -50,7 +50,7 @@ class Bindings(msgspec.Struct, frozen=True, kw_only=True):
     def report_unknown(self, name: str, known: Sequence[str]) -> None:
         hint = did_you_mean(name, known)
         if not hint and self.scope.inputs.is_open:
-            hint = f"; an input that the schema does not list is `{ALL_INPUTS}['{name}']`"
+            hint = f"; for an input that the schema does not list, write `{ALL_INPUTS}['{name}']`"
         listed = ", ".join(known) or "none"
         self.error(f"`{name}` is not an input{hint or '; available: ' + listed}")
 
@@ -353,7 +353,7 @@ def _signed(calculate: Callable[[Any], Json]) -> "Rule":
         def evaluate(frame: RenderState) -> Json:
             value = operand(frame)
             if value is not ABSENT and kind_of(value) != "a number":
-                raise ExecutionError(f"a sign needs a number, not {kind_of(value)}")
+                raise ExecutionError(f"the operand of `+` or `-` must be a number, not {kind_of(value)}")
             return value if value is ABSENT else calculate(value)
 
         return evaluate

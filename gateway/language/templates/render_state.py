@@ -65,7 +65,9 @@ class RenderState:
     def charge(self, amount: int) -> None:
         self._budget -= amount
         if self._budget < 0:
-            raise ExecutionError("the arguments require too much work; use fewer or shorter ones")
+            raise ExecutionError(
+                "the template is too expensive to render with these arguments. Use fewer or shorter arguments"
+            )
 
     def value(self, value: Json) -> Json:
         return self.null if value is None else value

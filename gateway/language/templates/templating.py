@@ -213,10 +213,10 @@ _UNPARSABLE: Final = (TemplateSyntaxError, RecursionError)
 
 def _report(error: Exception, source: str, scope: Scope) -> None:
     if isinstance(error, TemplateSyntaxError):
-        line = f"line {error.lineno}: " if "\n" in source.rstrip("\n") else ""
-        scope.problems.error(f"not a template: {line}{_explained(error.message or '')}")
+        line = f" (line {error.lineno})" if "\n" in source.rstrip("\n") else ""
+        scope.problems.error(f"invalid template{line}: {_explained(error.message or '')}")
     else:
-        scope.problems.error("not a template: nested too deeply")
+        scope.problems.error("invalid template: nested too deeply")
 
 
 def _explained(message: str) -> str:

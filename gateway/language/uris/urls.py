@@ -104,7 +104,7 @@ def _after_base(base_url: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         is_glued = first.operator in {"/", "?", "&"}
         return (base_url.rstrip("/") + ("" if is_glued else "/"), *parts)
     if _SCHEME.match(first):
-        raise UriTemplateError("is absolute, but the connection already has the address; remove one of them")
+        raise UriTemplateError("is an absolute URL, but the connection already has an address. Remove one of them")
     if not first or first.startswith("?"):
         return (base_url + first, *parts[1:])
     # RFC 3986 §5.2.2: `//host` would be another authority.
@@ -135,7 +135,7 @@ def _scheme_and_rest(parts: tuple[Part, ...]) -> tuple[str, tuple[Part, ...]]:
     first = parts[0] if parts else ""
     match = _WEB_SCHEME.match(first) if isinstance(first, str) else None
     if match is None or not isinstance(first, str):
-        raise UriTemplateError(f"expected {_WEB_URL}, or a `connection` beside it")
+        raise UriTemplateError(f"expected {_WEB_URL}, or a `connection` next to it")
     # RFC 3986 §3.1: schemes are case-insensitive, and lower case is canonical.
     return match[0].lower(), (*filter(None, [first[match.end() :]]), *parts[1:])
 

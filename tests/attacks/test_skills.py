@@ -167,7 +167,7 @@ async def test_sparse_file_of_a_terabyte_is_rejected_unread(tmp_path: Path) -> N
     (directory / "huge").touch()
     os.truncate(directory / "huge", 2**40)
     async with running_services() as services:
-        with pytest.raises(ConfigError, match="more than 16 MiB together"):
+        with pytest.raises(ConfigError, match="exceed 16 MiB in total"):
             compiled(tmp_path, services)
         (directory / "huge").unlink()
         with (directory / "SKILL.md").open("a") as file:

@@ -81,7 +81,7 @@ def test_confusable_names_are_paired() -> None:
 def test_docstrings_of_plugins_are_linted(compiled: Compile, tmp_path: Path) -> None:
     (tmp_path / "sums.py").write_text(POISONED, encoding="utf-8")
     catalog = compiled('plugins: [.]\ntools: {t: {python: "sums:add"}}')
-    assert [warning.partition(": ")[2].partition(",")[0] for warning in lint_warnings(catalog)] == [
+    assert [warning.partition(": ")[2].partition(", which")[0] for warning in lint_warnings(catalog)] == [
         "`<IMPORTANT>` imitates another speaker. Remove it, and describe only the purpose",
         "contains U+200B ZERO WIDTH SPACE",
     ]

@@ -174,7 +174,7 @@ def test_equal_differences_are_one_warning(tmp_path: Path, services: Services, c
     _, [of_a, of_z] = warnings(changed, pins=locked)
     assert of_z == "tools.z: was added since the lock was written. After a review, run `mcp-gateway lock`"
     assert of_a.startswith("tools.a0: was changed (definition) since the lock was written")
-    assert of_a.endswith("; after a review, run `mcp-gateway lock`")
+    assert of_a.endswith(". After a review, run `mcp-gateway lock`")
     others = named.split(", ")[1:]
     assert all(f"`tools.{each}`" in of_a for each in others)
     assert (". The same applies to " in of_a) == bool(others)
@@ -233,7 +233,7 @@ def test_enforcement_without_a_lock_names_the_command(tmp_path: Path, services: 
         )
     [problem] = caught.value.problems
     assert problem.path == "server.lock"
-    assert problem.message.endswith("; write it with `mcp-gateway lock`")
+    assert problem.message.endswith(". Create the lock file with `mcp-gateway lock`")
 
 
 def test_withheld_plugin_is_not_imported(tmp_path: Path, services: Services, before: DefinitionDigests) -> None:

@@ -204,7 +204,7 @@ async def test_locked_instructions_are_served(files: LockedFiles, pipeline: Relo
 
 async def test_removed_lock_keeps_the_served_catalog(files: LockedFiles, pipeline: ReloadPipeline) -> None:
     (files.folder / "mcp-gateway.lock").unlink()
-    with pytest.raises(ConfigError, match="write it with `mcp-gateway lock`"):
+    with pytest.raises(ConfigError, match="Create the lock file with `mcp-gateway lock`"):
         await pipeline.load_and_compile()
     assert len(pipeline.store.current.tools) == 3
 

@@ -137,7 +137,7 @@ def test_secret_key_variable_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (None, None, "MCP_GATEWAY_SECRET_KEY_FILE: cannot read"),
         ("", None, "is empty"),
-        ("x", "y", "only one is allowed"),
+        ("x", "y", "cannot be set together with"),
     ],
 )
 def test_invalid_secret_key_is_rejected(tmp_path: Path, content: str | None, key: str | None, message: str) -> None:

@@ -343,7 +343,7 @@ def test_rendering_work_is_bounded(source: str, variables: JsonObject) -> None:
         ("{{ a + b }}", {"a": 1, "b": "x"}, "`\\+` cannot add text to a number. Use `~` to join text"),
         ("{{ a - b }}", {"a": 1, "b": "x"}, "`-` needs two numbers"),
         ("{{ '%s' % a }}", {"a": 1}, "`%` needs two numbers, not text and a number"),
-        ("{{ -a }}", {"a": "x"}, "the operand of `+` or `-` must be a number, not text"),
+        ("{{ -a }}", {"a": "x"}, "the operand of `\\+` or `-` must be a number, not text"),
         ("{{ a / 0 }}", {"a": 1}, "division by zero"),
         ("{{ a < b }}", {"a": 1, "b": "x"}, "a number cannot be compared with text"),
         ("{{ a in b }}", {"a": 1, "b": 1}, "`in` needs text, a list or an object, not a number"),

@@ -14,7 +14,7 @@ from tests.executors.recording import OneFile
 _ASSERTED: Final = frozenset({"date", "time", "date-time", "email", "uuid", "ipv4", "ipv6", "uri"})
 """The formats that the guide promises to check."""
 _REFUSED: Final = {
-    "references are not fetched": "remote",
+    "other documents are not fetched": "remote",
     "names a dialect that is not supported": "dialect",
     "Integer exceeds 64-bit range": "integers",
     "is too expensive to match": "pattern of names",

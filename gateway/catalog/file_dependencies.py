@@ -36,6 +36,5 @@ class FileDependencies(msgspec.Struct, frozen=True):
         served, served_links = self.served_roots.get(root, (resolved, links))
         if resolved != served and (new := links - served_links):
             problems.error(
-                f"`{max(new)}` has become a symbolic link, so {root} now points to {resolved}. "
-                "Restart the gateway if this is intended"
+                f"`{max(new)}` has become a symbolic link, so {root} {resolved}. Restart the gateway to accept this"
             )

@@ -56,9 +56,7 @@ def read_skill_file(source: SourceFile, *, directory: str) -> tuple[JsonObject, 
         found.append(Diagnostic(message="front matter must be a mapping (`name: …`)", place=start))
     if isinstance(head, Mapping):
         if text_size(plain(head), enough=_MAX_CHARACTERS) > _MAX_CHARACTERS:
-            found.append(
-                Diagnostic(message=f"the front matter has more than {_MAX_CHARACTERS:,} characters", place=start)
-            )
+            found.append(Diagnostic(message=f"front matter exceeds {_MAX_CHARACTERS:,} characters", place=start))
         else:
             found += _field_problems(head, start, directory=directory)
     found += _outward_links(source, start=body_start)
@@ -81,9 +79,7 @@ def _field_problems(head: Mapping, start: Place, *, directory: str) -> Iterator[
     if description is None or not description.strip():
         yield Diagnostic(message="needs a `description`: agents need it to choose a skill", place=place)
     elif len(description) > MAX_DESCRIPTION:
-        message = (
-            f"the `description` has {len(description):,} characters, but some agents accept at most {MAX_DESCRIPTION:,}"
-        )
+        message = f"`description` has {len(description):,} characters, but some agents allow only {MAX_DESCRIPTION:,}"
         yield Diagnostic(message=message, place=place, severity=Severity.WARNING)
     metadata = head.entries.get("metadata")
     for key, entry in metadata.node.entries.items() if metadata and isinstance(metadata.node, Mapping) else ():

@@ -109,10 +109,7 @@ def _with_files(
             continue
         left -= len(data)
         if holds_secret(data):
-            message = (
-                f"`{shown}` contains a secret that is set elsewhere in the configuration. "
-                "The secret is masked, so the file does not match its digest"
-            )
+            message = f"`{shown}` contains a secret that is set elsewhere. It is masked, so the digest does not match"
             found.append(report(message=message, severity=Severity.WARNING))
         digest = hashlib.sha256(data).hexdigest()
         files.append(SkillFileFacts(path=each.path, facts=each.facts, digest=digest, size=len(data)))

@@ -154,7 +154,7 @@ def test_too_many_or_no_files_cause_warnings(compiled: Compile, tmp_path: Path) 
     """)
     assert len(catalog.resources) == 3
     assert [problem.message for problem in catalog.warnings] == [
-        "more than 3 files match, so some are not listed. Increase `max_files` to list more",
+        "more than 3 files match, so some are not listed. Increase `max_files`",
         "no file matches",
     ]
 

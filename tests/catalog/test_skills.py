@@ -166,7 +166,7 @@ async def test_front_matter_is_yaml_1_2(compiled: Compile, tmp_path: Path, writt
         ),
         (
             "---\nname: a\ndescription: " + "d" * 1025 + "\n---\n",
-            "warning: SKILL.md:3:14: the `description` has 1,025 characters, but some agents accept at most 1,024",
+            "warning: SKILL.md:3:14: `description` has 1,025 characters, but some agents allow only 1,024",
         ),
         (
             "---\nname: a\ndescription: D.\nmetadata: {io.modelcontextprotocol/x: 1}\n---\n",

@@ -333,7 +333,7 @@ def test_text_over_one_mebibyte_is_an_error(source: str, variables: JsonObject) 
     ],
 )
 def test_rendering_work_is_bounded(source: str, variables: JsonObject) -> None:
-    with pytest.raises(ExecutionError, match=r"^text: the template is too expensive to render with these arguments"):
+    with pytest.raises(ExecutionError, match=r"^text: the template is too expensive for these arguments"):
         render(source, **variables)
 
 

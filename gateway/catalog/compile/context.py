@@ -89,10 +89,7 @@ def path_of_input(config: Definition, name: str) -> tuple[str, ...]:
     return ("uri",)
 
 
-_ADVICE: Final = (
-    "contains a secret that is set elsewhere in the file. The secret is masked, because clients can see this text. "
-    "Remove the secret from the text"
-)
+_ADVICE: Final = "contains a secret that is set elsewhere in the file. Clients see `***` instead. Remove the secret"
 _NAMES: Final = ("name", "uri", "uriTemplate")
 
 

@@ -260,8 +260,6 @@ def _warn_of_listing(listing: Listing, config: models.Resource, *, problems: Pro
     if not listing.files:
         at.warning("no file matches")
     if listing.is_incomplete:
-        at.warning(
-            f"more than {config.max_files} files match, so some are not listed. Increase `max_files` to list more"
-        )
+        at.warning(f"more than {config.max_files} files match, so some are not listed. Increase `max_files`")
     for directory in listing.unreadable:
         at.warning(f"the directory `{visible_path(directory) or '.'}` cannot be listed")

@@ -79,9 +79,7 @@ def _check_own_names(view: View, primitives: Sequence[Primitive], *, problems: P
     for each in primitives:
         names = {each.name, *each.aliases} & set(OWN_NAMES)
         if isinstance(each, Tool) and names and view.holds("tools", tags=each.tags, names=[each.name]):
-            problems.error(
-                f"`tools.{each.name}` has the same name as a tool that `search` adds. Exclude the tool from this view"
-            )
+            problems.error(f"exclude `tools.{each.name}` from this view: `search` adds a tool with the same name")
 
 
 def _access(config: WrittenView) -> RequiredScopes:

@@ -203,9 +203,7 @@ class Auth(Model):
     def _check_credentials(self) -> Self:
         repeated = [issuer for issuer, count in Counter(self.issuers).items() if count > 1]
         if repeated:
-            message = (
-                f"the issuer {repeated[0]} is in two entries, so a token could match either entry. Combine the entries"
-            )
+            message = f"the issuer {repeated[0]} is in two entries. Combine them into one entry"
             raise PydanticCustomError("repeated_issuer", message, {"culprit": "oauth"})
         if not self.api_keys and not self.oauth:
             raise PydanticCustomError("nothing_given", "no one can authenticate: set `api_keys` or `oauth`")

@@ -406,6 +406,6 @@ class OperationOverride(_ToolChanges):
         if both := sorted(set(self.hide) & self.set.keys()):
             context = {"both": both[0], "culprit": "set"}
             raise PydanticCustomError(
-                "hidden_and_set", "`{both}` is in both `hide` and `set`. Remove it from `hide`", context
+                "hidden_and_set", "`{both}` is in `hide` and `set`. Remove it from `hide`", context
             )
         return self

@@ -146,8 +146,7 @@ def _check_nesting(readable: Sequence[str], writable: Sequence[str], *, problems
         for place in writable:
             if _covered(path, [place]) and len(Path(path).parts) > len(Path(place).parts) + 1:
                 problems.error(
-                    f"`{path}` is more than one level below the writable `{place}`, "
-                    "so the command could replace its parent directory with a link"
+                    f"`{path}` is not directly in the writable `{place}`, so the command could replace its parent"
                 )
 
 

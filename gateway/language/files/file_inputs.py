@@ -88,9 +88,7 @@ def compile_file_inputs(
         rules[id(found)] = _rule(found, problems.at(*place(path)), max_body=max_body)
         # Compare by identity, because several references can share one subschema.
         if id(found) not in leading:
-            message = (
-                "`type: file` is not supported here. Use it for an input, a member of an object, or an item of a list"
-            )
+            message = "`type: file` is not supported here, only for inputs, members of objects and items of lists"
             problems.at(*place((*path, "type"))).error(message)
     for path, found in _schemas_in(schema):
         for keyword in _mixed_alternatives(found, schema):

@@ -65,9 +65,7 @@ class RenderState:
     def charge(self, amount: int) -> None:
         self._budget -= amount
         if self._budget < 0:
-            raise ExecutionError(
-                "the template is too expensive to render with these arguments. Use fewer or shorter arguments"
-            )
+            raise ExecutionError("the template is too expensive for these arguments. Use fewer or shorter ones")
 
     def value(self, value: Json) -> Json:
         return self.null if value is None else value

@@ -78,7 +78,7 @@ def read_skill(
     frontmatter, found = read_skill_file(source, directory=visible_path(name))
     report = partial(Diagnostic, place=Place(source, 1, 1))
     if data.startswith(b"\xef\xbb\xbf"):
-        message = "starts with a byte order mark, which hides its first line from agents; remove it"
+        message = "starts with a byte order mark, which hides its first line from agents. Remove it"
         found.append(report(message=message))
     found += [report(message=message) for message in _errors_of(listing)]
     snapshot = SkillSnapshot(

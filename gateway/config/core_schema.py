@@ -28,16 +28,16 @@ def scalar(text: str) -> bool | int | float | str | None:
     if text[0] not in _NUMBER_STARTS or (match := _NUMBER.fullmatch(text)) is None:
         return text
     if match["special"]:
-        raise ValueError(f"`{text}` is not a valid JSON number; quote it if it is text")
+        raise ValueError(f"`{text}` is not a valid JSON number. Quote it if it is text")
     if match["float"]:
         number = float(text)
         if math.isinf(number):
-            raise ValueError("this number is too large; quote it if it is text")
+            raise ValueError("this number is too large. Quote it if it is text")
         return number
     digits = match["decimal"] or match["octal"] or match["hexadecimal"]
     base = 8 if match["octal"] else 16 if match["hexadecimal"] else 10
     # `int` takes quadratic time, and larger numbers are rejected anyway.
     integer = int(digits, base) if len(digits) <= 64 else 2**64
     if not -(2**63) <= integer < 2**64:
-        raise ValueError("this number does not fit into 64 bits; quote it if it is text")
+        raise ValueError("this number does not fit into 64 bits. Quote it if it is text")
     return integer

@@ -162,7 +162,7 @@ async def test_front_matter_is_yaml_1_2(compiled: Compile, tmp_path: Path, writt
         ),
         (
             "\ufeff" + HEAD,
-            "error: SKILL.md:1:1: starts with a byte order mark, which hides its first line from agents; remove it",
+            "error: SKILL.md:1:1: starts with a byte order mark, which hides its first line from agents. Remove it",
         ),
         (
             "---\nname: a\ndescription: " + "d" * 1025 + "\n---\n",

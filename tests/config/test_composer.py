@@ -113,7 +113,7 @@ def test_merged_key_keeps_its_position() -> None:
 
 def test_control_characters_are_rejected() -> None:
     assert messages_of("a: b\nc: d\x07e\n") == [
-        "2:5: YAML syntax: the control character U+0007 is not allowed; write it as an escape"
+        "2:5: YAML syntax: the control character U+0007 is not allowed. Write it as an escape"
     ]
 
 
@@ -138,8 +138,8 @@ def test_deep_nesting_is_an_error() -> None:
     ("text", "reason"),
     [
         ("a: [1, 2, 3]\n", "more than 4 values; remove some"),
-        ("a: &a [1]\nb: *a\n", "more than 4 values once aliases are expanded; check for nested aliases"),
-        ("a: &a 1\nb: *a\nc: [1, 2]", "more than 4 values once aliases are expanded; check for nested aliases"),
+        ("a: &a [1]\nb: *a\n", "more than 4 values once aliases are expanded. Check for nested aliases"),
+        ("a: &a 1\nb: *a\nc: [1, 2]", "more than 4 values once aliases are expanded. Check for nested aliases"),
     ],
 )
 def test_error_for_too_many_values_mentions_aliases_only_if_there_are_any(text: str, reason: str) -> None:

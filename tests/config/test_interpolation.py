@@ -223,7 +223,7 @@ tools:
         "tools.b.shell.command.1: folder: is a directory",
         "tools.c.shell.command.1: binary: is not UTF-8 (byte 0xff)",
         "tools.d.shell.command.1: /dev/zero: is not a regular file",
-        "tools.e.shell.command.1: `${file:}` has no path; write `${file:/path}`",
+        "tools.e.shell.command.1: `${file:}` has no path. Write `${file:/path}`",
     ]
 
 

@@ -205,7 +205,7 @@ def test_empty_sections_are_ignored(tmp_path: Path) -> None:
         (b"# only a comment\n", "1:1: the file is empty"),
         (b"tools:\n  a\xff: 1\n", "2:4: is not UTF-8 (byte 0xff)"),
         ("tools: {}\n".encode("utf-16"), "1:1: is not UTF-8 (byte 0xff)"),
-        (b"tools: {}\n\x00", "2:1: YAML syntax: the control character U+0000 is not allowed; write it as an escape"),
+        (b"tools: {}\n\x00", "2:1: YAML syntax: the control character U+0000 is not allowed. Write it as an escape"),
         (b"#" * (MAX_FILE_BYTES + 1), "1:1: is larger than 10 MiB"),
     ],
 )

@@ -116,7 +116,7 @@ def test_text_is_rendered(source: str, variables: JsonObject, text: str | None) 
         ("{{ a | replace('x') }}", "the filter `replace` cannot be used like this: missing a required argument: 'new'"),
         ("{{ a | join(*xs) }}", "the filter `join` cannot be used like this"),
         ("{{ a is callable }}", "unknown test `is callable`"),
-        ("{% macro m() %}{% endmacro %}", "`{% macro %}` is not allowed in a template; use if, for or set"),
+        ("{% macro m() %}{% endmacro %}", "`{% macro %}` is not allowed in a template. Use if, for or set"),
         ("{% include 'x' %}", "`{% include %}` is not allowed"),
         ("{% import 'x' as y %}", "`{% import %}` is not allowed"),
         ("{% from 'x' import y %}", "`{% from %}` is not allowed"),
@@ -272,7 +272,7 @@ def test_expression_is_evaluated(source: str, variables: JsonObject, truth: Json
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("{{ a }}", "this is already an expression; write it without `{{ }}`"),
+        ("{{ a }}", "this is already an expression. Write it without `{{ }}`"),
         ("a b", "invalid template: expected the end of the expression"),
         ("nmae", "`nmae` is not an input; did you mean `name`?"),
         ("", "invalid template: unexpected 'end of template'"),

@@ -91,18 +91,18 @@ def test_interpolation_cannot_build_an_expression() -> None:
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("/{{ id }}", "character 2: URLs cannot contain Jinja; write `{id}` here"),
-        ("/{% if id %}", "character 2: URLs cannot contain Jinja; write `{if}` here"),
+        ("/{{ id }}", "character 2: URLs cannot contain Jinja. Write `{id}` here"),
+        ("/{% if id %}", "character 2: URLs cannot contain Jinja. Write `{if}` here"),
         ("/{id", "character 2: `{` without `}`; write a literal brace as %7B"),
         ("/id}", "character 4: `}` without `{`; write a literal brace as %7D"),
-        ("/{=id}", "character 3: `=` is not an operator of RFC 6570; use one of + # . / ; ? &"),
+        ("/{=id}", "character 3: `=` is not an operator of RFC 6570. Use one of + # . / ; ? &"),
         (
             "/{a-b}",
             "character 2: `a-b` is not a variable; expected a name of letters, digits and `_`, such as {id}",
         ),
         ("/{}", "character 2: `` is not a variable; expected a name of letters, digits and `_`, such as {id}"),
-        ("/a b", "character 3: ` ` is not allowed in a URI; write %20"),
-        ("/100%", "character 5: `%` is not allowed in a URI; write %25"),
+        ("/a b", "character 3: ` ` is not allowed in a URI. Write %20"),
+        ("/100%", "character 5: `%` is not allowed in a URI. Write %25"),
         ("/{idd}", "`idd` is not an input; did you mean `id`?"),
         ("/{other}", "`other` is not an input; available: id"),
     ],

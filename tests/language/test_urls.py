@@ -123,9 +123,9 @@ ABSOLUTE = "expected a URL that starts with http:// or https://, or a `connectio
         ),
         ("https://h:{id}/", None, "`h:{id}` is not a host, or host:port; expressions can only replace host labels"),
         ("https://h:99999/", None, "`h:99999` is not a host, or host:port; expressions can only replace host labels"),
-        ("https://{+id}/", None, "`{+id}` is not allowed in the host; use {name}"),
-        ("https://{id}@h/", None, "cannot contain a user and password; use `headers: {Authorization: …}`"),
-        ("https://u:p@h/", None, "cannot contain a user and password; use `headers: {Authorization: …}`"),
+        ("https://{+id}/", None, "`{+id}` is not allowed in the host. Use {name}"),
+        ("https://{id}@h/", None, "cannot contain a user and password. Use `headers: {Authorization: …}`"),
+        ("https://u:p@h/", None, "cannot contain a user and password. Use `headers: {Authorization: …}`"),
         ("https://h/#x", None, "cannot have a fragment, because fragments are not sent to servers"),
         ("https://h/{#id}", None, "cannot have a fragment, because fragments are not sent to servers"),
         (
@@ -137,7 +137,7 @@ ABSOLUTE = "expected a URL that starts with http:// or https://, or a `connectio
         ("https://h/../x", None, "the path contains the segment `..`; write the resolved path"),
         ("https://h/%2E%2e/x", None, "the path contains the segment `%2E%2e`; write the resolved path"),
         ("https://h/{opt}", None, "`opt` is part of the host or path, so it must be required or have a default"),
-        ("https://h/{{ id }}", None, "character 11: URLs cannot contain Jinja; write `{id}` here"),
+        ("https://h/{{ id }}", None, "character 11: URLs cannot contain Jinja. Write `{id}` here"),
     ],
 )
 def test_invalid_url_is_a_load_error(url: str, base_url: str | None, message: str) -> None:
@@ -150,14 +150,14 @@ def test_invalid_url_is_a_load_error(url: str, base_url: str | None, message: st
     ("base_url", "problem"),
     [
         ("https://h/a/b", None),
-        ("https://h/{x}", "cannot contain expressions; put them into the `url` that uses the connection"),
+        ("https://h/{x}", "cannot contain expressions. Put them into the `url` that uses the connection"),
         (
             "https://h?x=1",
-            "cannot have a query or a fragment; use the connection's `query`, which is added to each request",
+            "cannot have a query or a fragment. Use the connection's `query`, which is added to each request",
         ),
         ("h/x", "expected a URL that starts with http:// or https://"),
-        ("https://h/a b", "character 12: ` ` is not allowed in a URI; write %20"),
-        ("https://u:p@h/", "cannot contain a user and password; use `headers: {Authorization: …}`"),
+        ("https://h/a b", "character 12: ` ` is not allowed in a URI. Write %20"),
+        ("https://u:p@h/", "cannot contain a user and password. Use `headers: {Authorization: …}`"),
     ],
 )
 def test_base_url_is_validated(base_url: str, problem: str | None) -> None:

@@ -63,7 +63,7 @@ def _unmet(requires: Requires) -> Iterator[str]:
 
 P = TypeVar("P", bound=Primitive)
 
-_INVALID: Final = "it has errors; see the warnings"
+_INVALID: Final = "it has errors. See the warnings"
 
 _COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | Sequence[Primitive] | None]]] = {
     "tools": compile_tool,

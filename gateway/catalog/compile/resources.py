@@ -163,7 +163,7 @@ def _check_aliases(config: models.Resource, *, problems: Problems) -> None:
 
 def _refuse_aliases(config: models.Resource, *, problems: Problems) -> None:
     if config.aliases:
-        problems.at("aliases").error("an alias refers to one URI, but this definition serves several; remove `aliases`")
+        problems.at("aliases").error("an alias refers to one URI, but this definition serves several. Remove `aliases`")
 
 
 def _compile_completers(config: models.Resource, *, scope: Scope, context: CompileContext) -> Mapping[str, Completer]:

@@ -45,7 +45,7 @@ def _file(name: str, config: Database, dialect: Dialect, problems: Problems) -> 
         problems.at("password").error(f"{dialect.title} databases have no password")
     example = f"notes.{dialect.suffix}"
     if path in {"", ":memory:"}:
-        place.error(f"each connection would have a separate in-memory database; use a file: {dialect.name}:{example}")
+        place.error(f"each connection would have a separate in-memory database. Use a file: {dialect.name}:{example}")
         return None
     if path.startswith("//") or "?" in path or "\0" in path:
         place.error(
@@ -86,7 +86,7 @@ def _server(name: str, config: Database, dialect: Dialect, problems: Problems) -
         return None
     if not engine.is_async:
         place.error(
-            f"the driver `{engine.driver}` does not support asyncio; use one that does, such as oracle+oracledb_async://"
+            f"the driver `{engine.driver}` does not support asyncio. Use one that does, such as oracle+oracledb_async://"
         )
         return None
     if not dialect.reads_only:

@@ -54,9 +54,9 @@ def compile_views(
         if _NAME.fullmatch(name) is None:
             place.error("a view's name must have 1 to 64 of the characters A-Z a-z 0-9 _ . -, and not start with `.`")
         elif is_at_root and name in _RESERVED:
-            place.error(f"`/{name}` is reserved for the daemon; choose another name, or another `listen.path`")
+            place.error(f"`/{name}` is reserved for the daemon. Choose another name, or another `listen.path`")
         elif name == _CARD and loaded.document.listen.public_url is not None:
-            place.error("`listen.public_url` reserves this path for the server card; choose another name")
+            place.error("`listen.public_url` reserves this path for the server card. Choose another name")
         if config.access is not None and not context.has_callers:
             place.at("access").error("requires `auth`: without it, callers have no scopes")
         views[name] = View(

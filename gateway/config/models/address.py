@@ -91,7 +91,7 @@ def parse_network(text: str) -> Network:
     if interface.ip != network.network_address:
         # `10.1.2.3/8` is ambiguous, and the range is much larger than the address.
         address = text.partition("/")[0]
-        raise ValueError(f"{text} has host bits set; write {network} for the range, or {address} for the address")
+        raise ValueError(f"{text} has host bits set. Write {network} for the range, or {address} for the address")
     # Dual-stack sockets report IPv4 peers with mapped addresses.
     if isinstance(network, IPv6Network) and network.prefixlen >= _MAPPED_BITS:
         mapped = network.network_address.ipv4_mapped

@@ -149,7 +149,7 @@ class OAuth(Model):
             raise misplaced("audience_claim", requires="audience")
         for key in ("introspection", "browser"):
             if getattr(self, key) is not None and len(self.issuer) > 1:
-                message = "allows only one `issuer`; add an entry to `oauth` for each issuer"
+                message = "allows only one `issuer`. Add an entry to `oauth` for each issuer"
                 raise PydanticCustomError("many_issuers", message, {"culprit": key})
         return self
 

@@ -176,14 +176,14 @@ class Listen(Model):
     @model_validator(mode="after")
     def _check_admin(self) -> Self:
         if self.admin is not None and _conflict(Address.parse(self.http), Address.parse(self.admin)):
-            message = "`http` already uses this address; choose another port"
+            message = "`http` already uses this address. Choose another port"
             raise PydanticCustomError("address_clash", message, {"culprit": "admin"})
         return self
 
     @model_validator(mode="after")
     def _check_paths(self) -> Self:
         if self.sse and _is_below(_SSE, self.path):
-            message = "`path` conflicts with HTTP+SSE (/sse, /messages); choose another, or set `sse: false`"
+            message = "`path` conflicts with HTTP+SSE (/sse, /messages). Choose another, or set `sse: false`"
             raise PydanticCustomError("path_clash", message, {"culprit": "path"})
         return self
 

@@ -38,22 +38,22 @@ from gateway.json_types import DocumentPath
 
 _ADVICE: Final = (
     # Part of the scanner's message → our message.
-    ("mapping values are not allowed", "a second `: ` in one line; quote the text that contains it"),
-    ("cannot start any token", "text cannot start with this character; quote it"),
+    ("mapping values are not allowed", "a second `: ` in one line. Quote the text that contains it"),
+    ("cannot start any token", "text cannot start with this character. Quote it"),
     ("found unexpected end of stream", "the quote opened here is never closed"),
     ("found unexpected document indicator", "the quote opened here is never closed"),
     ("did not find expected node content", "expected a value"),
-    ("found unknown escape character", "unknown escape in double quotes; use single quotes, or double the \\"),
+    ("found unknown escape character", "unknown escape in double quotes. Use single quotes, or double the \\"),
     ("expected ',' or ']'", "expected `,` or `]` in the list opened"),
     ("expected ',' or '}'", "expected `,` or `}` in the mapping opened"),
-    ("expected key", "this line does not match any open level; check its indentation"),
-    ("expected <block end>", "this line does not match any open level; check its indentation"),
-    ("expected '-' indicator", "expected another item of the list (`- …`); check the indentation"),
+    ("expected key", "this line does not match any open level. Check its indentation"),
+    ("expected <block end>", "this line does not match any open level. Check its indentation"),
+    ("expected '-' indicator", "expected another item of the list (`- …`). Check the indentation"),
     ("could not find expected ':'", "expected `key: value`; a `:` is missing"),
-    ("incompatible YAML document", "this YAML version is not supported; remove the %YAML line"),
+    ("incompatible YAML document", "this YAML version is not supported. Remove the %YAML line"),
 )
 
-_DEEPER: Final = "this line continues the text above it because it is indented deeper; check its indentation"
+_DEEPER: Final = "this line continues the text above it because it is indented deeper. Check its indentation"
 
 
 def _explain(error: yaml.MarkedYAMLError, text: str, *, first_line: int) -> tuple[str, yaml.Mark | None]:
@@ -143,7 +143,7 @@ class _Composer(msgspec.Struct):
             lines = LINE_BREAK.split(self.text[: found.start()])
             place = Place(self.source, len(lines) + self.first_line, len(lines[-1]) + 1)
             code = f"U+{ord(found[0]):04X}"
-            self._give_up(f"YAML syntax: the control character {code} is not allowed; write it as an escape", place)
+            self._give_up(f"YAML syntax: the control character {code} is not allowed. Write it as an escape", place)
         try:
             return self._document()
         except yaml.MarkedYAMLError as error:
@@ -199,7 +199,7 @@ class _Composer(msgspec.Struct):
         self.values += values
         # Check each time, because a few hundred bytes of aliases can expand to hundreds of millions of values.
         if self.values > self.max_nodes:
-            advice = " once aliases are expanded; check for nested aliases" if self.has_aliases else "; remove some"
+            advice = " once aliases are expanded. Check for nested aliases" if self.has_aliases else "; remove some"
             self._give_up(f"more than {self.max_nodes:,} values{advice}", self._place(event.start_mark))
 
     def _alias(self, event: yaml.AliasEvent) -> Node:

@@ -195,7 +195,7 @@ class Interpolator:
             raise UnreadableError(f"`${{file:{name}}}` is a secret, but clients can see this text")
         name, has_default, default = name.partition(":-")
         if not name:
-            raise UnreadableError("`${file:}` has no path; write `${file:/path}`")
+            raise UnreadableError("`${file:}` has no path. Write `${file:/path}`")
         path = source.directory / os.path.expanduser(name)  # noqa: PTH111 - pathlib raises without a home directory
         if path not in self._texts:
             self._texts[path] = self._read(path)

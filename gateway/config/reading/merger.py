@@ -49,7 +49,7 @@ DEFINITIONS: Final[Mapping[str, type[Model]]] = {
 _LISTS: Final = frozenset(name for name, field in Document.model_fields.items() if get_origin(field.annotation) is list)
 """Sections that are lists, concatenated from all files."""
 
-_NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate; add `api_keys`"}
+_NEVER_EMPTY: Final = {"auth": "is empty, so no one would have to authenticate. Add `api_keys`"}
 """Sections that must not be empty, with the error message. Ignoring an empty section would be dangerous."""
 
 _CONTRADICTIONS: Final = frozenset({"too_many_given", "not_together", "two_bodies", "read_only_writes"})

@@ -145,7 +145,7 @@ def _rule(schema: JsonObject, problems: Problems, *, max_body: int | None) -> Fi
         if keyword == HEADER_KEYWORD:
             problems.at(keyword).error("`x-mcp-header` cannot be used with `type: file`")
         elif not keyword.startswith("x-"):
-            problems.at(keyword).error(f"`{keyword}` cannot be used with `type: file`; use `max_size` or `media_types`")
+            problems.at(keyword).error(f"`{keyword}` cannot be used with `type: file`. Use `max_size` or `media_types`")
     try:
         given = FileInput.model_validate({key: schema[key] for key in _OURS & schema.keys()})
     except ValidationError as error:

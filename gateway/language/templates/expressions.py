@@ -454,7 +454,7 @@ _RULES: Final[Mapping[type[nodes.Node], Rule]] = {
 }
 
 _REFUSED: Final[Mapping[type[nodes.Node], str]] = {
-    nodes.Call: "a template cannot call functions; write filters as `{{ value | upper }}`",
+    nodes.Call: "a template cannot call functions. Write filters as `{{ value | upper }}`",
     # These create large values from small ones.
     nodes.Mul: "`*` is not allowed in a template",
     nodes.Pow: "`**` is not allowed in a template",

@@ -35,7 +35,7 @@ def _statement(statement: nodes.Node, names: Bindings) -> Run:
     rule = _RULES.get(type(statement))
     if rule is None:
         tag = _TAGS.get(type(statement), type(statement).__name__.lower())
-        names.error(f"`{{% {tag} %}}` is not allowed in a template; use if, for or set")
+        names.error(f"`{{% {tag} %}}` is not allowed in a template. Use if, for or set")
         return _in_sequence(())
     return rule(statement, names)
 

@@ -151,7 +151,7 @@ def _check_files(body: list[nodes.Node], names: Bindings) -> None:
             name = input_named_by(each, names)
             if name is not None and accepts_only_files(names.scope.inputs.schemas.get(name, {})):
                 members = f"`{name}.name`, `{name}.type` and `{name}.size`"
-                names.error(f"`{name}` is a file and cannot be inserted into text; use {members}")
+                names.error(f"`{name}` is a file and cannot be inserted into text. Use {members}")
 
 
 def _only_expression(body: list[nodes.Node]) -> nodes.Expr | None:
@@ -167,7 +167,7 @@ def compile_condition(source: str, scope: Scope) -> Condition:
     """Compile an expression. If it has syntax errors, report them and return a condition that is always false."""
     place = scope.problems.path
     if "{{" in source:
-        scope.problems.error("this is already an expression; write it without `{{ }}`")
+        scope.problems.error("this is already an expression. Write it without `{{ }}`")
         return lambda _: False
     try:
         node = _parse_expression(parts_of(source))

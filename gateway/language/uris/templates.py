@@ -95,7 +95,7 @@ def _parse_text(text: str) -> Iterator[Part]:
         yield _literal(text, position, start)
         if jinja := _JINJA.match(text, start):
             name = jinja["name"] or "id"
-            raise UriTemplateError(f"{_at(start)}: URLs cannot contain Jinja; write `{{{name}}}` here")
+            raise UriTemplateError(f"{_at(start)}: URLs cannot contain Jinja. Write `{{{name}}}` here")
         end = text.find("}", start)
         if end < 0:
             raise UriTemplateError(f"{_at(start)}: `{{` without `}}`; write a literal brace as %7B")
@@ -113,7 +113,7 @@ def _literal(text: str, start: int, end: int) -> str:
         raise UriTemplateError(f"{_at(brace)}: `}}` without `{{`; write a literal brace as %7D")
     if wrong := _NOT_IN_A_URI.search(text, start, end):
         encoded = quote(wrong[0], safe="")
-        raise UriTemplateError(f"{_at(wrong.start())}: `{wrong[0]}` is not allowed in a URI; write {encoded}")
+        raise UriTemplateError(f"{_at(wrong.start())}: `{wrong[0]}` is not allowed in a URI. Write {encoded}")
     return _encoded(text[start:end])
 
 
@@ -127,7 +127,7 @@ def _expression(source: str, start: int) -> UriExpression:
     operator = body[:1] if body[:1] in _OPERATORS else ""
     if body[:1] and body[0] in _FUTURE_OPERATORS:
         raise UriTemplateError(
-            f"{_at(start + 1)}: `{body[0]}` is not an operator of RFC 6570; use one of {' '.join(_OPERATORS)}"
+            f"{_at(start + 1)}: `{body[0]}` is not an operator of RFC 6570. Use one of {' '.join(_OPERATORS)}"
         )
     variables = [_variable(text, start) for text in body.removeprefix(operator).split(",")]
     return UriExpression(

@@ -75,9 +75,9 @@ def compile_url(source: str, *, base_url: str | None, scope: Scope) -> UrlTempla
 def base_url_problem(base_url: str) -> str | None:
     """Return the error in the `base_url` of a connection, or None."""
     if re.search(r"[{}]", base_url):
-        return "cannot contain expressions; put them into the `url` that uses the connection"
+        return "cannot contain expressions. Put them into the `url` that uses the connection"
     if re.search(r"[?#]", base_url):
-        return "cannot have a query or a fragment; use the connection's `query`, which is added to each request"
+        return "cannot have a query or a fragment. Use the connection's `query`, which is added to each request"
     if _WEB_SCHEME.match(base_url) is None:
         return f"expected {_WEB_URL}"
     try:
@@ -164,11 +164,11 @@ _AUTHORITY: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<p
 def _check_authority(parts: tuple[Part, ...]) -> None:
     for part in parts:
         if isinstance(part, UriExpression) and (part.operator or len(part.names) > 1 or part.has_modifier):
-            raise UriTemplateError(f"`{part.source}` is not allowed in the host; use {{name}}")
+            raise UriTemplateError(f"`{part.source}` is not allowed in the host. Use {{name}}")
     written = "".join(part if isinstance(part, str) else part.source for part in parts)
     if "@" in written:
         # RFC 9110 §4.2.4: userinfo is deprecated, because it obscures the host.
-        raise UriTemplateError("cannot contain a user and password; use `headers: {Authorization: …}`")
+        raise UriTemplateError("cannot contain a user and password. Use `headers: {Authorization: …}`")
     match = _AUTHORITY.fullmatch("".join(part if isinstance(part, str) else "x" for part in parts))
     if match is None or int(match["port"] or 0) > 65535:
         raise UriTemplateError(f"`{written}` is not a host, or host:port; expressions can only replace host labels")

@@ -62,7 +62,7 @@ async def test_unknown_revision_gets_the_latest_legacy_revision(
         {},
         {"protocolVersion": 3},
         {"protocolVersion": None},
-        {"protocolVersion": LATEST_LEGACY, "capabilities": []},
+        {"protocolVersion": LATEST_LEGACY, "capabilities": [1]},
         {"protocolVersion": LATEST_LEGACY, "clientInfo": "me"},
     ],
 )

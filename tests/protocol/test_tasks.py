@@ -147,6 +147,7 @@ async def test_request_inside_a_task_ends_its_run_until_the_response(served: Loc
     await update(peer, task, second=answer("after the end"))
 
 
+@requirement("tasks/statuses")
 async def test_task_fails_if_a_reload_removes_its_tool(served: LocalGateway, peer: ModernPeer) -> None:
     task = await start(peer, "asks")
     await until(peer, task, "input_required")

@@ -67,6 +67,7 @@ async def test_metadata_names_the_resource_and_its_authorization_server(
     }
 
 
+@requirement("authorization/metadata")
 async def test_metadata_lists_dpop_if_every_issuer_requires_it() -> None:
     async with served(dpop="required") as (http_server, _):
         document = (await http_server.send(None, method="GET", path=WELL_KNOWN)).json
@@ -74,6 +75,7 @@ async def test_metadata_lists_dpop_if_every_issuer_requires_it() -> None:
         assert "ES256" in document["dpop_signing_alg_values_supported"]
 
 
+@requirement("authorization/metadata")
 async def test_server_without_oauth_has_no_metadata() -> None:
     async with http_server() as it:
         answer = await it.send(None, method="GET", path=WELL_KNOWN)

@@ -68,12 +68,12 @@ class SessionEndpoint:
     async def post(self, message: Message, http: HttpRequest) -> web.StreamResponse:
         """Handle a legacy message.
 
-        1. `initialize` opens a session, even if a client repeats the id of an earlier one.
+        1. `initialize` without a session id opens a session.
         2. All other messages need a session (see `_admit`).
         3. Batches need a session of revision 2025-03-26 (otherwise 400).
         4. Up to `MAX_IN_FLIGHT` requests run in the session (otherwise 503). Other messages are handled at once.
         """
-        if isinstance(message, Request) and message.method == "initialize":
+        if isinstance(message, Request) and message.method == "initialize" and http.session_id is None:
             return await self._open(message, http)
         live = await self._admit(http, message)
         if isinstance(live, HttpError):

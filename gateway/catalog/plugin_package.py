@@ -200,4 +200,4 @@ def _neighbour_hint(error: BaseException, beneath: Path | None) -> str:
     if not isinstance(error, ModuleNotFoundError) or not error.name or beneath is None:
         return ""
     is_neighbour = Path(beneath, f"{error.name}.py").is_file() or Path(beneath, error.name).is_dir()
-    return f"; a neighbouring file is imported with `from . import {error.name}`" if is_neighbour else ""
+    return f"; to import a neighbouring file, use `from . import {error.name}`" if is_neighbour else ""

@@ -275,7 +275,7 @@ def _callable(holder: object, path: str, *, module: str, problems: Problems) -> 
         problems.error(f"the plugin {module} has no callable {path}{did_you_mean(path, names)}")
         return None
     if not callable(found):
-        problems.error(f"{module}:{path} is not callable; its type is {type(found).__name__}")
+        problems.error(f"{module}:{path} is not callable (its type is {type(found).__name__})")
         return None
     function: Callable[..., Any] = found
     return function

@@ -176,7 +176,7 @@ def find_skills(
                 problems.add(loaded.sources.problem(located, loaded.redactor))
             if (first := found.get(snapshot.name)) is not None:
                 other = first.globs.root
-                message = f"`{directory}` is another skill named `{snapshot.name}`; the first is `{other}`"
+                message = f"`{directory}` and `{other}` both contain a skill named `{snapshot.name}`"
                 place.error(message if other != directory else f"`skills.{first.index}` already includes `{directory}`")
             elif not snapshot.has_errors:
                 found[snapshot.name] = snapshot

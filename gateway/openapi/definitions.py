@@ -64,7 +64,7 @@ def definitions_of(
         )
     )
     if not version.startswith(("3.0", "3.1")):
-        made.warnings.append((("document",), f"is OpenAPI {version}, and is read as 3.1"))
+        made.warnings.append((("document",), f"is an OpenAPI {version} document, which is read as 3.1"))
     return made
 
 
@@ -216,8 +216,8 @@ class DocumentDefinitions:
         tools = sum(each.kind == "tools" for each in self.made)
         if tools > MANY_TOOLS:
             message = (
-                f"{tools} tools are more than models can choose from reliably. Use `include` to select some, or a view "
-                "with `search: true`"
+                f"{tools} tools are too many for models to choose from reliably. Use `include` to select some, or a "
+                "view with `search: true`"
             )
             warnings.append(((), message))
         if self._api.connection is not None:

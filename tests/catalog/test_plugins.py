@@ -181,7 +181,7 @@ def test_hidden_files_are_not_modules(plugins: Plugins, folder: Path, write: Wri
         (
             "\nimport helpers\n",
             (
-                "ModuleNotFoundError: No module named 'helpers' ({}:2); a neighbouring file is imported with "
+                "ModuleNotFoundError: No module named 'helpers' ({}:2); to import a neighbouring file, use "
                 "`from . import helpers`"
             ),
         ),
@@ -235,7 +235,7 @@ def test_hanging_import_times_out(folder: Path, write: Write) -> None:
         ("scorin:score", "unknown plugin scorin; did you mean `scoring`?"),
         ("scoring:scor", "the plugin scoring has no callable scor; did you mean `score`?"),
         ("scoring:Deep.nothing", "the plugin scoring has no callable Deep.nothing"),
-        ("scoring:LIMIT", "scoring:LIMIT is not callable; its type is int"),
+        ("scoring:LIMIT", "scoring:LIMIT is not callable (its type is int)"),
         (
             "quite.another:f",
             "unknown plugin quite.another in {}, and no entry point or importable module has this name",

@@ -254,7 +254,7 @@ async def test_duplicate_skill_name_is_an_error(compiled: Compile, tmp_path: Pat
     two.mkdir(parents=True)
     (two / "SKILL.md").write_text(HEAD.replace("{name}", "a"))
     assert lines(problems(compiled, "skills: [skills/*, more/*, skills/a]")) == [
-        f"error: config.yaml:1:20: `{two}` is another skill named `a`; the first is `{one}`",
+        f"error: config.yaml:1:20: `{two}` and `{one}` both contain a skill named `a`",
         f"error: config.yaml:1:28: `skills.0` already includes `{one}`",
     ]
 

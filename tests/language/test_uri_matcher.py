@@ -64,7 +64,7 @@ def test_values_are_percent_decoded_exactly_once(encoded: str, value: str | None
         ("a://{+x}{/y}", "`{+x}` and `{/y}` need literal text between them"),
         ("a://h{?x}b", "`{?x}` can only be matched at the end, not before `b`"),
         ("a://h{/x}/b", "`{/x}` can only be matched at the end, not before `/b`"),
-        ("a://{x}/{x}", "`x` is used twice; each variable must be unique"),
+        ("a://{x}/{x}", "`x` is used twice. Each variable must be unique"),
         ("{x}", "a resource's URI must start with a scheme, such as `incident://{id}`"),
         ("a://{x*}", "`{x*}` cannot be matched; a resource's URI takes {var}, {+var}, {/var}, {?a,b}"),
         ("a://{#x}", "`{#x}` cannot be matched; a resource's URI takes {var}, {+var}, {/var}, {?a,b}"),

@@ -587,7 +587,7 @@ async def test_openapi_3_2_is_read_as_3_1_with_a_warning(tmp_path: Path, service
     offered = offer(document({"/x": item}, openapi="3.2.0"), tmp_path)
     assert [each.operation for each in offered.made] == ["GET /x"]
     assert [operation for operation, _ in offered.left_out] == ["QUERY /x", "LINK /x"]
-    assert offered.warnings == [(("document",), "is OpenAPI 3.2.0, and is read as 3.1")]
+    assert offered.warnings == [(("document",), "is an OpenAPI 3.2.0 document, which is read as 3.1")]
 
 
 KINDS: Final = {"kind": TEXT, "n": {**TEXT, "x-nullable": True}}

@@ -96,10 +96,10 @@ def _check_names(name: str, aliases: Sequence[str], *, problems: Problems) -> No
         if not _NAME.fullmatch(each):
             place.error("a tool's name must have 1 to 128 of the characters A-Z a-z 0-9 _ . -")
         elif len(each) > _MAX_NAME_LENGTH:
-            place.warning(f"the name has {len(each)} characters; several models accept at most {_MAX_NAME_LENGTH}")
+            place.warning(f"the name has {len(each)} characters. Several models accept at most {_MAX_NAME_LENGTH}")
     # MCP allows dots, but the APIs behind many hosts do not.
     if "." in name:
-        problems.warning("the name contains `.`; several clients and models accept only A-Z a-z 0-9 _ -")
+        problems.warning("the name contains `.`. Several clients and models accept only A-Z a-z 0-9 _ -")
 
 
 def _output(config: models.Tool, signature: Signature | None, *, defaults: Output) -> Output:
@@ -149,7 +149,7 @@ def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Proble
         return None
     if task.restart and not (config.annotations is not None and config.annotations.idempotent):
         problems.at("task", "restart").error(
-            "only idempotent tools can be restarted: set `annotations: {idempotent: true}` if this one is"
+            "only idempotent tools can be restarted. If this tool is, set `annotations: {idempotent: true}`"
         )
     if task.mode == "never":
         return None

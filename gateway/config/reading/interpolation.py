@@ -239,7 +239,7 @@ def _suggestion(content: str) -> str:
         return f"{wrong} is unknown; did you mean ${{env:{content}}}?"
     if content.startswith(("/", "./", "../", "~/")):
         return f"{wrong} is unknown; did you mean ${{file:{content}}}?"
-    return f"{wrong} is unknown; available are {_FORMS}, and `$${{` for a literal `${{`"
+    return f"{wrong} is unknown. Available are {_FORMS}, and `$${{` for a literal `${{`"
 
 
 @cache

@@ -98,7 +98,7 @@ def _check_matchable(parts: tuple[Part, ...]) -> None:
             _check_form(part)
     names = names_in(parts)
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UriTemplateError(f"`{twice}` is used twice; each variable must be unique")
+        raise UriTemplateError(f"`{twice}` is used twice. Each variable must be unique")
     for part, following in pairwise(parts):
         if isinstance(part, UriExpression):
             _check_neighbours(part, following)

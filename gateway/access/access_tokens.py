@@ -127,7 +127,7 @@ class AccessTokens:
         if claims.get("iss", self._issuer) != self._issuer:
             raise TokenError(FOREIGN_ISSUER)
         if not isinstance(claims.get("sub"), str) or not claims["sub"]:
-            raise TokenError("The introspection response has no sub")
+            raise TokenError("The introspection response has no sub claim")
         if not all(_is_time(claims[name]) for name in ("exp", "nbf") if name in claims):
             raise TokenError("The exp or nbf claim of the token is not a valid timestamp")
         if claims.get("exp", now + 1) <= now:

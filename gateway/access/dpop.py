@@ -67,28 +67,28 @@ class ProofVerifier:
         if proven != thumbprint:
             raise TokenError("The DPoP proof is not signed with the key that the token is bound to")
         if claims.get("htm") != request.method:
-            raise TokenError("The DPoP proof is for another method")
+            raise TokenError("The DPoP proof was created for a different HTTP method")
         url = claims.get("htu")
         if not isinstance(url, str) or normal_audience(url.partition("?")[0]) != normal_audience(request.url):
-            raise TokenError("The DPoP proof is for another URL")
+            raise TokenError("The DPoP proof was created for a different URL")
         issued_at = claims.get("iat")
         if not isinstance(issued_at, int | float):
-            raise TokenError("The DPoP proof has no iat")
+            raise TokenError("The DPoP proof has no iat claim")
         if not -_CLOCK_SKEW_SECONDS <= self._clock() - issued_at <= _AGE_SECONDS:
-            raise TokenError("The DPoP proof is too old, or from the future")
+            raise TokenError("The iat claim of the DPoP proof is too old or in the future")
         if claims.get("ath") != encoded(hashlib.sha256(token.encode()).digest()):
-            raise TokenError("The DPoP proof is for another token")
+            raise TokenError("The DPoP proof was created for a different token")
         return claims
 
     async def _use(self, claims: JsonObject, thumbprint: str) -> None:
         identifier = claims.get("jti")
         if not isinstance(identifier, str) or not 0 < len(identifier) <= _MAX_ID_LENGTH:
-            raise TokenError("The DPoP proof has no jti")
+            raise TokenError("The DPoP proof has no valid jti claim")
         key = hashlib.sha256(f"{thumbprint} {identifier}".encode()).hexdigest()
         expires = self._clock() + _AGE_SECONDS + _CLOCK_SKEW_SECONDS
         await self._used.claim(key, expires=expires)
         if not self._used.take(key, expires=expires):
-            raise TokenError("The DPoP proof was used before")
+            raise TokenError("The DPoP proof has already been used")
 
     def _is_ours(self, nonce: Json) -> bool:
         period = int(self._clock() // NONCE_SECONDS)

@@ -118,7 +118,7 @@ def _decoded(token: str, keys: Sequence[Json], **options: Json) -> JsonObject:
         try:
             claims: JsonObject = jwt.decode(token, key, leeway=LEEWAY_SECONDS, **options)
         except jwt.InvalidSignatureError:
-            problem = "The signature of the token is wrong"
+            problem = "The signature of the token is invalid"
         else:
             return claims
     raise TokenError(problem)
@@ -177,12 +177,12 @@ def read_claims(token: str, keys: Sequence[Json], *, algorithm: str, issuer: str
     except jwt.InvalidIssuerError:
         raise TokenError(FOREIGN_ISSUER) from None
     except jwt.MissingRequiredClaimError as error:
-        raise TokenError(f"The token has no {error.claim}") from None
+        raise TokenError(f"The token has no {error.claim} claim") from None
     except (jwt.PyJWTError, OverflowError):  # OverflowError: a time is Infinity
         raise TokenError("The token is malformed") from None
     # PyJWT accepts an empty `sub`.
     if not claims["sub"]:
-        raise TokenError("The token has no sub")
+        raise TokenError("The token has no sub claim")
     if not isinstance(claims["exp"], int | float) or claims["exp"] > _END_OF_TIME:
         raise TokenError("The exp claim of the token is not a valid timestamp")
     # PyJWT applies the leeway to `exp` as well.

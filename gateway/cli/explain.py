@@ -23,7 +23,7 @@ async def show_explanation(  # noqa: PLR0913, PLR0917 - a request, and what ever
     options: Namespace, config: str | None, method: str, params: JsonObject, out: Console, hints: Console
 ) -> int:
     if options.url is not None:
-        raise ConfigError.at("--explain", "needs a file. It is not available with --url")
+        raise ConfigError.at("--explain", "needs a file, and cannot be combined with --url")
     try:
         with protect_stdout():
             explained = await explain(one_shot_settings(options, config), method, params, caller=options.caller)

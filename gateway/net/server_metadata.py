@@ -101,7 +101,7 @@ async def fetch_json(sender: Sender, url: str) -> Json:
         raise FetchError(f"{url}: {error}") from error
     # After 4xx, callers try the next well-known URL (RFC 8414 §3.1). A 5xx error can be temporary.
     if 400 <= response.status < 500:
-        raise NotFoundError(f"{url}: status {response.status}")
+        raise NotFoundError(f"{url} returned status {response.status}")
     if response.status != 200:
         raise FetchError(f"{url} returned status {response.status} instead of 200")
     try:

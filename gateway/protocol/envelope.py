@@ -62,9 +62,9 @@ def open_envelope(request: Request, *, headers: Mapping[str, str] | None) -> Env
     capabilities, client_info = fields.get(meta.META_CLIENT_CAPABILITIES), fields.get(meta.META_CLIENT_INFO, {})
     level = fields.get(meta.META_LOG_LEVEL)
     if not isinstance(version, str):
-        problem = f'`_meta` needs "{meta.META_PROTOCOL_VERSION}"; supported: {", ".join(MODERN)}'
+        problem = f'`_meta` must contain "{meta.META_PROTOCOL_VERSION}", one of {", ".join(MODERN)}'
     elif not isinstance(capabilities, dict):
-        problem = f'`_meta` needs "{meta.META_CLIENT_CAPABILITIES}", an object'
+        problem = f'`_meta` must contain "{meta.META_CLIENT_CAPABILITIES}", an object'
     elif not isinstance(client_info, dict):
         problem = f'"{meta.META_CLIENT_INFO}" must be an object'
     elif level is not None and level not in meta.LOG_LEVELS:

@@ -143,7 +143,7 @@ async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIter
     try:
         await asyncio.to_thread(directory.mkdir, mode=_MODE, parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError.at(place, f"cannot be used: {directory}: {error.strerror}") from error
+        raise ConfigError.at(place, f"{directory} cannot be used: {error.strerror}") from error
     async with StateDatabase(directory / SECRETS, (ENCRYPTED,)) as database:
         if not database.is_durable:
             raise ConfigError.at(place, f"cannot be used: {database.connection.problem}")

@@ -21,7 +21,7 @@ MAX_PAGES: Final = 1000
 MAX_BYTES: Final = 32 * 2**20
 MAX_INSTRUCTIONS: Final = 4096
 """Longer instructions of a server (in bytes) are truncated."""
-CUT: Final = "cut"
+CUT: Final = "truncated"
 """Reasons in `ServerLists.missing` have this prefix if the list was truncated. Such a list is not read again."""
 _TOO_LARGE: Final = f"{CUT}, because all lists together exceed {MAX_BYTES // 2**20} MiB"
 

@@ -351,7 +351,7 @@ async def test_proof_is_accepted_once() -> None:
         token = holder.token()
         proof = holder.proof(token)
         assert isinstance(await used(authenticator, token, proof), Identity)
-        assert (await used(authenticator, token, proof)).message == "The DPoP proof was used before"
+        assert (await used(authenticator, token, proof)).message == "The DPoP proof has already been used"
 
 
 async def test_proof_is_rejected_by_other_replicas(tmp_path: Path) -> None:
@@ -364,7 +364,7 @@ async def test_proof_is_rejected_by_other_replicas(tmp_path: Path) -> None:
         for one, other in ((first, second), (second, first)):
             proof = holder.proof(token)
             assert isinstance(await used(one, token, proof), Identity)
-            assert (await used(other, token, proof)).message == "The DPoP proof was used before"
+            assert (await used(other, token, proof)).message == "The DPoP proof has already been used"
             assert isinstance(await used(other, token, holder.proof(token)), Identity)
         await server.stop()
         refusal = await used(first, token, holder.proof(token))

@@ -236,11 +236,11 @@ def test_explained_prompt_reads_nothing(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "hint"),
     [
-        (["prompt", "ask", "--explain"], 1, "missing: what"),
+        (["prompt", "ask", "--explain"], 1, "missing required arguments: what"),
         (["call", "add", "a=x", "--explain"], 1, "/a must be an integer"),
         (["call", "nothing", "--explain"], 1, "nothing"),
         (["read", "item://1/2", "--explain"], 1, "item://1/2"),
-        (["call", "--url", "http://127.0.0.1:1", "add", "--explain"], 2, "It is not available with --url"),
+        (["call", "--url", "http://127.0.0.1:1", "add", "--explain"], 2, "cannot be combined with --url"),
     ],
 )
 def test_explanation_reports_the_error_of_the_call(run: Run, words: list[str], code: int, hint: str) -> None:

@@ -136,7 +136,7 @@ async def test_other_server_is_reported(start: Start, status: int) -> None:
     async def handle(_: web.Request) -> web.Response:
         return web.Response(text="<h1>It works!</h1>", content_type="text/html", status=status)
 
-    with pytest.raises(ExecutionError, match="this is not an mcp-gateway"):
+    with pytest.raises(ExecutionError, match="This is not an mcp-gateway"):
         await ask_daemon(await start(handle), "/-/status")
 
 

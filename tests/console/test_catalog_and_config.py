@@ -248,7 +248,7 @@ async def test_long_search_is_rejected(folder: Path) -> None:
     ("value", "status", "said"),
     [
         pytest.param("[" * 150 + "]" * 150, 200, "/name", id="the control"),
-        pytest.param("[" * 900 + "]" * 900, 400, "200 deep", id="too deep for validators"),
+        pytest.param("[" * 900 + "]" * 900, 400, "200 levels deep", id="too deep for validators"),
         pytest.param("[" * 200_000, 400, "not JSON", id="too deep for parsers"),
         pytest.param("92233720368547758079", 200, "was 92233720368547758079", id="an integer of more than 64 bits"),
     ],

@@ -47,7 +47,7 @@ def test_low_limit_of_open_files_causes_a_warning() -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
     assert 0 < quota.in_all <= 750
-    assert [each["connections"] for each in logs if "limit of open files" in each["event"]] == [quota.in_all]
+    assert [each["connections"] for each in logs if "limit for open files" in each["event"]] == [quota.in_all]
 
 
 async def test_errors_name_the_key_and_released_permits_are_free() -> None:

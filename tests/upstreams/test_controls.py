@@ -308,7 +308,7 @@ async def test_endless_list_is_truncated_and_long_body_is_rejected(
         listed = [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
 
         assert listed == [*(f"web_look_{number}" for number in range(5)), "good_work", "good_grow", "good_die"]
-        assert state(running, "web")["missing"] == {"tools": "cut after 5 entries"}
+        assert state(running, "web")["missing"] == {"tools": "truncated after 5 entries"}
         assert state(running, "web")["state"] == "degraded"
         assert "sent more than 1 MiB" in await said(client, "web_look_0")
 

@@ -188,7 +188,7 @@ ERROR: Final = '{"jsonrpc": "2.0", "id": ID, "error": {"code": -32050, "message"
 @pytest.mark.parametrize(
     ("status", "kind", "body", "expected"),
     [
-        (401, "text/plain", "", "requires other credentials"),
+        (401, "text/plain", "", "requires different credentials"),
         (403, "text/plain", "not for you", "responds with 403 Forbidden: not for you"),
         (400, "text/plain", "no such row", "responds with 400 Bad Request: no such row"),
         (404, "application/json", ERROR, "no such row"),

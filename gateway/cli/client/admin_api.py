@@ -71,7 +71,7 @@ def _hint(status: int, text: str | None, needs: str) -> str:
         return f". Set ${TOKEN_VARIABLE} to {needs}"
     if status == 404 and text is not None and text.startswith("not found"):  # a missing task has another message
         return f": {text}. If the file sets `listen.admin`, paths below /-/ exist only at that address"
-    return ": this is not an mcp-gateway, or a proxy responded instead" if text is None else f": {text}"
+    return ". This is not an mcp-gateway, or a proxy responded instead" if text is None else f": {text}"
 
 
 def daemon_url(options: Namespace, hints: Console) -> str:

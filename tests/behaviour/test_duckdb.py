@@ -200,7 +200,7 @@ def test_writes_and_other_forms_of_the_url_are_errors(folder: Path) -> None:
     database = 'databases: {db: {url: "duckdb:shop.duckdb"}}'
     assert errors_of(folder, f"{database}\n{writes}\n") == ["DuckDB databases are opened read-only"]
     [memory] = errors_of(folder, 'databases: {db: {url: "duckdb::memory:"}}\n')
-    assert memory.endswith("use a file: duckdb:notes.duckdb")
+    assert memory.endswith("Use a file: duckdb:notes.duckdb")
     assert errors_of(folder, 'databases: {db: {url: "duckdb:shop.duckdb", password: x}}\n') == [
         "DuckDB databases have no password"
     ]

@@ -105,7 +105,7 @@ class AuditRecorder:
 
     @property
     def status(self) -> dict[str, Json] | None:
-        """The section `audit` of `/-/status`, or None without an audit log."""
+        """The `audit` section of `/-/status`, or None without an audit log."""
         if self._log is None:
             return None
         return {

@@ -240,7 +240,7 @@ class ConnectionFailedError(ExecutionError):
 
 
 def explained(error: Exception, *, host: str) -> ExecutionError:
-    """Convert an exception of aiohttp to an error for the model, without URLs, headers and tracebacks."""
+    """Convert an exception of aiohttp to an error for the model, without URLs, headers or tracebacks."""
     # aiohttp wraps an AddressRefusedError of a socket. `_pool` raises the error directly for a proxy.
     refused = error if isinstance(error, AddressRefusedError) else getattr(error, "os_error", None)
     if isinstance(refused, AddressRefusedError):

@@ -91,7 +91,7 @@ class OAuthClient(msgspec.Struct, frozen=True, kw_only=True):
         return f"OAuthClient(client_id={self.client_id})"
 
     def proofs(self, server: ServerMetadata) -> Sequence[ClientProof]:
-        """Return the ways in which the client can authenticate, with the most likely one first."""
+        """Return the authentication methods to try, with the one that the server most likely accepts first."""
         if self.private_key is not None:
             # RFC 7523 §3: more servers accept a single audience than a list. The issuer comes first, because no other
             # server accepts this audience (MCP extension oauth-client-credentials). Older servers expect the URL of the

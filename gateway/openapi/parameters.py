@@ -43,7 +43,8 @@ def input_names(inputs: Iterable[Input]) -> dict[tuple[Place, str], str]:
 
     1. Invalid characters become `_`, and long names are shortened.
     2. If changed names are no longer unique in their location, these names get a hash as a suffix.
-    3. If an earlier location uses the name, the later location becomes a suffix: `id__query`. `caller` is reserved.
+    3. If a name is used in several locations, all but the first get their location as a suffix: `id__query`.
+       `caller` is reserved.
     """
     given = {each.key: _clean(each) for each in inputs}
     for place in PLACES:

@@ -20,7 +20,7 @@ _OF_A_CALL: Final = re.compile(r"(?P<daemon>\d+\.\d+\.\d+)\.[0-9a-f]{16}-\d+", r
 
 
 def end_leftovers() -> int:
-    """Kill the processes of killed daemons and return their number."""
+    """Kill processes that killed daemons left running. Return the number of killed processes."""
     own = os.environ.get(MARKER)  # set if a call of another daemon has started this daemon
     return sum(_end(pid, own=own) for pid in all_pids())
 

@@ -42,7 +42,10 @@ class Outbox:
         self.counters = counters
 
     def put(self, key: str, message: JsonObject, *, is_state: bool = False) -> bool:
-        """Queue a message unless its key is queued. `is_state` replaces the queued message. Return False if full."""
+        """Queue a message, unless a message with the same key is queued. Return False if the queue is full.
+
+        If `is_state` is true, the message replaces a queued message with the same key.
+        """
         if key not in self.messages and len(self.messages) >= MAX_MESSAGES:
             if self.counters is not None:
                 self.counters.dropped[message["method"]] += 1

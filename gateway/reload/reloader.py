@@ -54,7 +54,7 @@ class ReloadStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reloader:
-    """Reloads on changes and on request, one reload at a time."""
+    """Reloads the configuration after changes and on request, one reload at a time."""
 
     def __init__(
         self, pipeline: ReloadPipeline, *, poll: timedelta, loaded_at: int, events: Events | None = None

@@ -1,6 +1,6 @@
-"""Models of `upstreams:`: other MCP servers.
+"""Models of `upstreams`, the other MCP servers.
 
-Entries of a client's `mcpServers` are valid without changes.
+Entries copied from a client's `mcpServers` work without changes.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Signs and verifies `requestState`, which carries the state of a call between retries.
 
 The client stores the state and can read it, so the state contains no secrets (MCP 2026-07-28 basic/patterns/mrtr). The
-state is bound to the caller, the method, the arguments and the version of the primitive. A state of another call is
+state is bound to the caller, the method, the arguments and the version of the primitive. A state from another call is
 rejected. If the state has expired or the primitive has changed, the input requests are sent again.
 """
 

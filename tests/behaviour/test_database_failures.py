@@ -53,7 +53,7 @@ async def test_unavailable_database_is_named_and_recovers_without_a_restart(
 databases: {{shop: {{url: "{postgresql.url}"}}}}
 tools:
   one: {{timeout: 60s, sql: {{database: shop, query: SELECT 1 AS one, single: true}}}}
-  soon: {{timeout: 500ms, sql: {{database: shop, query: SELECT 1 AS one, single: true}}}}
+  soon: {{timeout: 2s, sql: {{database: shop, query: SELECT 1 AS one, single: true}}}}
 """
     async with gateway_of(tmp_path, config) as gateway:
         served = Served(gateway)

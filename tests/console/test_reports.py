@@ -85,7 +85,8 @@ async def test_failed_upstream_shows_the_reason_and_is_reconnected_on_request(tm
         assert again["since"] >= before["since"]
         assert again["restarts"] == 1
 
-        gone = await upstream(daemon, "gone")
+        while (gone := await upstream(daemon, "gone"))["state"] == "connecting":
+            await asyncio.sleep(0.05)
         assert (gone["state"], gone["stderr"]) == ("backing_off", [])
         assert "/nowhere/at/all" in gone["reason"]
         assert gone["nextTryAt"] is None or gone["nextTryAt"] > gone["since"]

@@ -684,7 +684,8 @@ def test_many_calls_leave_no_resources(run: Run[None], mark: str) -> None:
                 late = call(processes, shell("sleep 600", mark=mark), seconds=0.05, permit=permit)
                 await asyncio.gather(*calls, late, return_exceptions=True)
             await permit.freed()
-            assert resources() == before
+            # Fewer than before are possible, because threads of the first calls can have ended.
+            assert all(now <= earlier for now, earlier in zip(resources(), before, strict=True)), (resources(), before)
 
     run(work())
 

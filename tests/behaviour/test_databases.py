@@ -257,6 +257,7 @@ async def test_cancelled_call_is_stopped_in_the_database(shop: Shop) -> None:
     assert await shop.rows("find", customer="ada") != []
 
 
+@pytest.mark.parametrize("shop", SERVERS, indirect=True)
 async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: Shop) -> None:
     """A driver can lose a cancellation that arrives at the moment when its connection is open."""
     for turns in range(40):

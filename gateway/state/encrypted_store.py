@@ -77,10 +77,7 @@ class EncryptedStore:
     async def claim(self, name: str, *, expires: float) -> bool:
         """Create an entry without a value. Return False if the name already has an entry."""
         if self._shared is not None:
-            mark = os.urandom(_NONCE_BYTES)  # identifies a retried command
-            # NX with GET returns the existing value: https://redis.io/docs/latest/commands/set (since Redis 7.0).
-            words = ("SET", self._prefix + name, mark, "NX", "GET", "PXAT", int(expires * 1000))
-            return await self._shared.command(*words) in {None, mark}
+            return await self._shared.claim(self._prefix + name, seconds=expires - self._clock())
         await self._database.run(SqliteStatement("DELETE FROM encrypted WHERE expires <= ?", (self._clock(),)))
         query = "INSERT OR IGNORE INTO encrypted VALUES (?, x'', ?) RETURNING name"
         return bool(await self._database.run(SqliteStatement(query, (name, expires))))

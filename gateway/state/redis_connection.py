@@ -9,6 +9,7 @@ are not idempotent. It runs a script at most once, and fails immediately during 
 
 import asyncio
 import hashlib
+import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -119,6 +120,13 @@ class RedisConnection:
                 answer = await self._evaluate(script, keys, values)
         self._count(began)
         return answer
+
+    async def claim(self, key: str, *, seconds: float) -> bool:
+        """Create a key that expires after `seconds`. Return False if the key already exists."""
+        mark = secrets.token_hex(8)  # a command whose response was lost is retried, and then finds its own mark
+        # NX with GET returns the existing value: https://redis.io/docs/latest/commands/set (since Redis 7.0).
+        found = await self.command("SET", key, mark, "NX", "GET", "PX", max(1, round(seconds * 1000)))
+        return found is None or found == mark.encode()
 
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:
         """Wait up to `seconds` for entries after the id `after` of a stream. Return the entries with their ids."""

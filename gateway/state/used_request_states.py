@@ -4,7 +4,6 @@ Used states are kept in memory, and written to the database (if any) in the back
 after a restart. With replicas, a state is first claimed in the shared store.
 """
 
-import secrets
 import time
 from collections.abc import Callable
 from typing import Final
@@ -51,11 +50,7 @@ class UsedStates:
         """Claim a state in the shared store, so that no other replica can use the state. Call `take` afterwards."""
         if self.shared is None or self._used.get(nonce) is not None:
             return
-        mark = secrets.token_hex(8)  # The mark identifies a retried command.
-        left = max(1, round((expires - self.clock()) * 1000))
-        # NX with GET returns the existing value: https://redis.io/docs/latest/commands/set (since Redis 7.0).
-        found = await self.shared.command("SET", f"{self.shared.prefix}used:{nonce}", mark, "NX", "GET", "PX", left)
-        is_first = found is None or found == mark.encode()
+        is_first = await self.shared.claim(f"{self.shared.prefix}used:{nonce}", seconds=expires - self.clock())
         (self._claimed if is_first else self._used).put(nonce, nonce, expires=expires)
 
     def take(self, nonce: str, *, expires: float) -> bool:

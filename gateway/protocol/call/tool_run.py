@@ -16,6 +16,7 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError, MissingCapabilityError
 from gateway.executors.invocation import ToolResult
 from gateway.executors.output.result_shaper import shaped
+from gateway.executors.output.size_limit import text_block
 from gateway.json_types import Json, JsonObject
 from gateway.language.templates.templating import TextTemplate
 from gateway.protocol.call.call import Call
@@ -77,6 +78,10 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject, task: TaskOfRu
             call=invocation,
             threads=call.server.services.worker_threads,
         )
+
+
+def error_result(call: Call, text: str) -> ToolResult:
+    return ToolResult(content=(text_block(call.catalog.sanitizer.text(text)),), is_error=True)
 
 
 _NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}

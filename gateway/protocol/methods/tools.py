@@ -11,7 +11,7 @@ from gateway.json_types import JsonObject
 from gateway.protocol import results
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.run import check_access, check_client
-from gateway.protocol.call.tool_run import prepared_arguments, run_tool
+from gateway.protocol.call.tool_run import error_result, prepared_arguments, run_tool
 from gateway.protocol.tasks import task_call
 from gateway.protocol.tasks.wire import declares_tasks, missing_extension
 from gateway.wire import headers, jsonrpc
@@ -48,12 +48,12 @@ async def call_tool(call: Call) -> JsonObject:
     except MissingCapabilityError as error:
         if call.era is Era.MODERN:
             raise
-        result = task_call.failure(call, error.message)  # legacy revisions have no error code for this
+        result = error_result(call, error.message)  # legacy revisions have no error code for this
     except OverLimitError:
         raise  # see `refused`
     except ExecutionError as error:
         _log(error, tool)
-        result = task_call.failure(call, str(error))
+        result = error_result(call, str(error))
     return results.tool_result(result, call.revision)
 
 
@@ -83,4 +83,4 @@ def _log(error: ExecutionError, tool: Tool) -> None:
 
 
 def refused(error: OverLimitError, call: Call) -> JsonObject:
-    return results.tool_result(task_call.failure(call, str(error)), call.revision)
+    return results.tool_result(error_result(call, str(error)), call.revision)

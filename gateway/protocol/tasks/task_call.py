@@ -36,7 +36,7 @@ from gateway.protocol import results
 from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.input_requests.requester import Where
 from gateway.protocol.call.run import check_access
-from gateway.protocol.call.tool_run import prepared_arguments, run_tool
+from gateway.protocol.call.tool_run import error_result, prepared_arguments, run_tool
 from gateway.protocol.envelope import Envelope
 from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.outbox import Send
@@ -147,7 +147,7 @@ class TaskCall:
             except ExecutionError as error:
                 if isinstance(error, OverLimitError):
                     self._error = error  # `Method.refused` handles the error if the call does not become a task.
-                result = failure(call, str(error))
+                result = error_result(call, str(error))
         except RpcError as error:
             # Mask secrets here, because the error is stored.
             self._error = error.masked(call.catalog.sanitizer.text, call.catalog.sanitizer.json)
@@ -335,10 +335,6 @@ def failed(error: RpcError) -> Ending:
     )
 
 
-def failure(call: Call, text: str) -> ToolResult:
-    return ToolResult(content=({"type": "text", "text": call.catalog.sanitizer.text(text)},), is_error=True)
-
-
 def unavailable(problem: str) -> RpcError:
     return RpcError(ErrorCode.INTERNAL_ERROR, f"Cannot create a task: {problem}")
 
@@ -404,5 +400,5 @@ async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Cal
     except RpcError as error:
         return failed(error)
     except ExecutionError as error:
-        return completed(results.tool_result(failure(call, str(error)), call.revision))
+        return completed(results.tool_result(error_result(call, str(error)), call.revision))
     return await task_call.work(call, arguments)

@@ -57,6 +57,9 @@ async def test_error_has_the_readable_id(client: Client) -> None:
     assert (answer.error["code"], answer.message["id"]) == (-32600, "mine")
     answer = await client.raw(orjson.dumps({"jsonrpc": "2.0", "id": 0, "method": "tools/list", "params": [1]}))
     assert (answer.error["code"], answer.message["id"]) == (-32602, 0)
+    for text in (b"\\ud83d", b"\xf0\x9f\x98"):  # half of a character
+        answer = await client.raw(b'{"jsonrpc":"2.0","id":"mine","method":"tools/call","params":{"name":"%b"}}' % text)
+        assert (answer.error["code"], answer.message["id"]) == (-32700, "mine")
 
 
 @cells()
@@ -72,10 +75,11 @@ async def test_id_is_returned_with_its_type(client: Client) -> None:
 @cells(until=LATEST_LEGACY)
 @requirement("base/batch-gone")
 async def test_batches_are_only_accepted_in_2025_03_26(client: Client) -> None:
-    batch = [{"jsonrpc": "2.0", "id": "in a batch", "method": "ping"}]
+    batch = [{"jsonrpc": "2.0", "id": "in a batch", "method": "ping"}, {"jsonrpc": "2.0", "id": 2, "method": "ping"}]
     if client.cell.revision == "2025-03-26":
-        replies: Json = (await client.wire.raw(orjson.dumps(batch))).message
-        assert replies == [{"jsonrpc": "2.0", "id": "in a batch", "result": {}}]
+        notification = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
+        replies: Json = (await client.wire.raw(orjson.dumps([*batch, notification]))).message
+        assert {reply["id"]: reply["result"] for reply in replies} == {"in a batch": {}, 2: {}}
         return
     answer = await client.wire.raw(orjson.dumps(batch))
     assert answer.error["code"] == -32600

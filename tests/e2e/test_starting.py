@@ -75,6 +75,13 @@ async def test_connections_leave_descriptors_for_children_and_reloads(config: Pa
         assert reloaded.status == 200, await reloaded.text()
 
 
+@pytest.mark.parametrize(("limit", "warns"), [("1024", True), ("4096", False)])
+async def test_low_limit_of_open_files_is_a_warning(config: Path, limit: str, *, warns: bool) -> None:
+    async with serving(config, launcher=("prlimit", f"--nofile={limit}:{limit}")) as daemon:
+        await daemon.url()
+        assert any("the limit for open files allows only a few connections" in line for line in daemon.errors) is warns
+
+
 async def test_stdio_only_opens_no_port(config: Path) -> None:
     async with serving(config, "--stdio") as daemon:
         assert text_of(await daemon.ask(call("echo", text="x"))) == "x"

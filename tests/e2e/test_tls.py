@@ -1,9 +1,7 @@
 """HTTPS: certificates by host name, client certificates, and renewal during calls."""
 
 import asyncio
-import socket
 import ssl
-from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -116,32 +114,6 @@ async def test_invalid_renewed_certificate_is_reported(site: Site) -> None:
         site.issue("second")
         await daemon.event("reloaded")
         assert await site.name_shown(port) == "second"
-
-
-@pytest.mark.build
-async def test_client_without_a_handshake_does_not_block_others(site: Site) -> None:
-    async with serving(site.config) as daemon:
-        port = await port_of(daemon)
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
-        assert await site.name_shown(port) == "first"
-        for each in silent:
-            each.close()
-
-
-async def test_clients_without_a_handshake_count_as_connections(site: Site) -> None:
-    site.config.write_text(FILE + "limits: {connections: 3}\n")
-    async with serving(site.config) as daemon:
-        port = await port_of(daemon)
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            await connect(port, site.authority.trusting())
-        for each in silent:
-            each.close()
-        async with asyncio.timeout(10):
-            while True:
-                with suppress(ssl.SSLError, ConnectionError):
-                    assert await site.name_shown(port) == "first"
-                    break
 
 
 async def test_unreadable_certificate_is_an_error(site: Site) -> None:

@@ -1,6 +1,7 @@
 """Tests for the middleware and for the admin API."""
 
-import socket
+import errno
+import os
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from aiohttp import web
 from gateway.config.models.address import Address
 from gateway.errors import ConfigError
 from gateway.transports.listener.http_connection import ConnectionLimits
-from gateway.transports.listener.http_listener import HttpListener, ListenAddress
+from gateway.transports.listener.http_listener import HttpListener, ListenAddress, reason_of
 from tests.captured_logs import capture_logs
 from tests.transports.http_server import RunningServer, http_server, initialize_request
 
@@ -58,10 +59,6 @@ async def test_allowed_origin_gets_cors_headers(served: RunningServer) -> None:
         assert answer.headers["Access-Control-Allow-Origin"] == PAGE
         assert "Mcp-Session-Id" in answer.headers["Access-Control-Expose-Headers"]
         assert answer.headers["Vary"] == "Origin"
-
-
-async def test_request_without_origin_gets_no_cors_headers(served: RunningServer) -> None:
-    assert "Access-Control-Allow-Origin" not in (await served.send(initialize_request())).headers
 
 
 async def test_preflight_gets_a_response(served: RunningServer) -> None:
@@ -140,36 +137,26 @@ async def test_status_is_only_available_locally() -> None:
             assert (await served.send(None, {name: value}, method="GET", path="/-/status")).status == 404
 
 
-def listener(address: Address) -> HttpListener:
-    return HttpListener(web.Application(), ListenAddress(address=address), connection_limits=ConnectionLimits())
-
-
-async def test_address_in_use_is_reported() -> None:
-    async with http_server() as served:
-        app = listener(served.address)
-        with pytest.raises(ConfigError, match="already in use"):
-            await app.start()
-
-
 @pytest.mark.parametrize(
     ("host", "reason"),
     [("192.0.2.1", "not an address of this machine"), ("no-such-host.invalid", "cannot be resolved")],
 )
 async def test_address_of_another_machine_is_reported(host: str, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
-        await listener(Address(host, 0)).start()
+        await HttpListener(
+            web.Application(), ListenAddress(address=Address(host, 0)), connection_limits=ConnectionLimits()
+        ).start()
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
-async def test_ipv6_addresses_are_supported() -> None:
-    local = listener(Address("::1", 0))
-    try:
-        await local.start()
-    except ConfigError:
-        pytest.skip("this machine has no IPv6 loopback")
-    assert local.address.port
-    assert str(local.address).startswith("[::1]:")
-    await local.close()
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [
+        (errno.EACCES, "ports below 1024 require a privilege that this process does not have: 127.0.0.1:80"),
+        (errno.ENOBUFS, f"cannot listen on 127.0.0.1:80: {os.strerror(errno.ENOBUFS)}"),
+    ],
+)
+def test_reason_names_the_address(number: int, reason: str) -> None:
+    assert reason_of(OSError(number, os.strerror(number)), Address("127.0.0.1", 80)) == reason
 
 
 async def test_reload_request_returns_the_problems(served: RunningServer) -> None:
@@ -208,13 +195,6 @@ async def test_forwarded_host_of_a_trusted_proxy_is_used() -> None:
         assert (await served.send(initialize_request())).status == 421
         evil = {**THROUGH_A_PROXY, "X-Forwarded-Host": "evil.example.com", "Host": "tools.example.com"}
         assert (await served.send(initialize_request(), evil)).status == 421
-
-
-async def test_forwarded_host_of_other_peers_is_ignored() -> None:
-    async with http_server(
-        allowed_hosts=["tools.example.com"], public_url=None, trusted_proxies=["10.0.0.0/8"]
-    ) as served:
-        assert (await served.send(initialize_request(), THROUGH_A_PROXY)).status == 421
 
 
 async def test_paths_work_with_and_without_the_prefix() -> None:

@@ -76,25 +76,6 @@ async def test_pipelined_requests_get_responses_in_order() -> None:
         assert await client.answer() == "four"
 
 
-async def test_disconnect_cancels_the_call() -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
-
-    async def endless(_request: web.Request) -> web.StreamResponse:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        raise AssertionError
-
-    async with connected(endless) as client:
-        client.send(post())
-        await begun.wait()
-        client.hang_up()
-        async with asyncio.timeout(_BOUND_SECONDS):
-            await ended.wait()
-
-
 async def test_idle_timeout_starts_after_the_response() -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
@@ -110,14 +91,6 @@ async def test_idle_timeout_starts_after_the_response() -> None:
         go_on.set()
         assert await client.answer() == "one"
         assert await client.rest() == b""
-
-
-async def test_slow_head_after_a_response_times_out() -> None:
-    async with connected(limits=ConnectionLimits(head_seconds=0.05)) as client:
-        client.send(post())
-        assert await client.answer() == "one"
-        client.send(b"POST / HTTP/1.1\r\nHost")
-        assert (await client.rest()).startswith(b"HTTP/1.1 408 ")
 
 
 async def test_response_with_connection_close_closes_the_connection() -> None:

@@ -1,16 +1,13 @@
 """Tests for quotas in total and per caller."""
 
-import resource
-
 import aiohttp
 import pytest
 
 from gateway.config.models.server import Quota
 from gateway.protocol.exchange import Binding, Caller
 from gateway.transports.errors import MAX_IN_FLIGHT
-from gateway.transports.quota import ResourceQuota, connection_quota
+from gateway.transports.quota import ResourceQuota
 from gateway.transports.streamable_http.live_session import LiveSession
-from tests.captured_logs import capture_logs
 from tests.transports.http_server import RunningServer, http_server
 
 INITIALIZE = {
@@ -36,18 +33,6 @@ INITIALIZE = {
 def test_default_share_of_a_caller_is_half(written: Quota, per_caller: int, in_all: int) -> None:
     quota = ResourceQuota(written, noun="sessions", default=10_000)
     assert (quota.per_caller, quota.in_all) == (per_caller, in_all)
-
-
-def test_low_limit_of_open_files_causes_a_warning() -> None:
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1000, before[1]))
-    try:
-        with capture_logs() as logs:
-            quota = connection_quota(Quota())
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert 0 < quota.in_all <= 750
-    assert [each["connections"] for each in logs if "limit for open files" in each["event"]] == [quota.in_all]
 
 
 async def test_errors_name_the_key_and_released_permits_are_free() -> None:

@@ -62,52 +62,6 @@ async def fetch(url: str, headers: dict[str, str]) -> tuple[int, str, str]:
         return response.status, response.content_type, await response.text()
 
 
-async def test_response_without_notifications_is_json() -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return await late(request).finish(Reply(body=b'{"error":1}', status=404))
-
-    async with served(answer) as url:
-        assert await fetch(url, BOTH) == (404, "application/json", '{"error":1}')
-
-
-async def test_notification_makes_the_response_an_event_stream() -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = late(request)
-        await response.send(NOTE)
-        return await response.finish(ANSWER)
-
-    async with served(answer) as url:
-        status, media_type, text = await fetch(url, BOTH)
-    assert (status, media_type) == (200, "text/event-stream")
-    events = text.split("\n\n")
-    assert [event.partition("\n")[0] for event in events] == ["event: message", "event: message", ""]
-    first, second = (orjson.loads(event.partition("\ndata: ")[2]) for event in events[:2])
-    assert first == NOTE
-    assert second["result"] == {}
-
-
-async def test_error_after_the_stream_opened_is_its_last_event() -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = late(request)
-        await response.send(NOTE)
-        return await response.finish(Reply(body=b'{"error":1}', status=400))
-
-    async with served(answer) as url:
-        status, media_type, text = await fetch(url, BOTH)
-    assert (status, media_type) == (200, "text/event-stream")
-    assert text.endswith('data: {"error":1}\n\n')
-
-
-async def test_json_only_client_gets_no_notifications() -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = late(request)
-        await response.send(NOTE)
-        return await response.finish(ANSWER)
-
-    async with served(answer) as url:
-        assert (await fetch(url, {"Accept": "application/json"}))[1] == "application/json"
-
-
 async def test_stream_only_client_gets_a_stream_but_early_errors_keep_their_status() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         status = int(request.query.get("status", "200"))
@@ -116,37 +70,6 @@ async def test_stream_only_client_gets_a_stream_but_early_errors_keep_their_stat
     async with served(answer) as url:
         assert (await fetch(url, {"Accept": "text/event-stream"}))[1] == "text/event-stream"
         assert (await fetch(f"{url}?status=400", {"Accept": "text/event-stream"}))[0] == 400
-
-
-async def test_empty_reply_is_202_without_a_body() -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        return await late(request).finish(Reply(body=None))
-
-    async with served(answer) as url:
-        status, _, text = await fetch(url, BOTH)
-    assert (status, text) == (202, "")
-
-
-async def test_slow_response_becomes_a_stream_with_keep_alive_comments() -> None:
-    release = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        response = late(request, limits=RequestLimits(keepalive=0.02))
-        await release.wait()
-        return await response.finish(ANSWER)
-
-    async with (
-        served(answer) as url,
-        ClientSession(timeout=ClientTimeout(total=10)) as client,
-        client.get(url, headers=BOTH) as response,
-    ):
-        assert response.content_type == "text/event-stream"
-        for _ in range(3):
-            assert await response.content.readuntil(b"\n\n") == b":\n\n"
-        release.set()
-        rest = await response.text()
-    assert rest.endswith('"result":{}}\n\n')
-    assert rest.count("data:") == 1
 
 
 async def test_client_that_accepts_no_event_streams_gets_json() -> None:
@@ -200,26 +123,6 @@ async def test_slow_reader_is_dropped(size: int) -> None:
         assert sent < 20_000_000
         writer.close()
         assert not reader.at_eof()
-
-
-async def test_slow_reader_of_a_large_json_response_is_dropped() -> None:
-    ended = asyncio.Event()
-
-    async def answer(request: web.Request) -> web.StreamResponse:
-        try:
-            return await late(request, limits=RequestLimits(keepalive=60, write_timeout=0.1)).finish(
-                Reply(body=b"x" * 30_000_000)
-            )
-        finally:
-            ended.set()
-
-    async with served(answer) as url:
-        host, port = url.removeprefix("http://").rstrip("/").split(":")
-        _, writer = await asyncio.open_connection(host, int(port), limit=1024)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        async with asyncio.timeout(10):
-            await ended.wait()
-        writer.close()
 
 
 async def test_disconnect_cancels_the_handler_and_its_timer() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.json_types import Json
 from gateway.transports.stdio import line_writer
-from gateway.transports.stdio.stdio import AFTER_INPUT_SECONDS, StandardStreams, Stdio
+from gateway.transports.stdio.stdio import StandardStreams, Stdio
 from tests.captured_logs import capture_logs
 from tests.transports.http_server import (
     ToolControl,
@@ -35,7 +35,6 @@ class Wire:
     serving: asyncio.Task[None]
     reader: asyncio.StreamReader
     to_server: int
-    announce: object = None
 
     def send(self, *messages: Json) -> None:
         for message in messages:
@@ -79,7 +78,6 @@ async def wired(*, max_line: int = 1_000_000) -> AsyncIterator[Wire]:
         serving = asyncio.create_task(stdio.serve())
         serving.add_done_callback(lambda _: os.close(answers_in))
         wire = Wire(control=control, stdio=stdio, serving=serving, reader=reader, to_server=requests_in)
-        wire.announce = dispatcher.notifier
         try:
             yield wire
         finally:
@@ -105,71 +103,7 @@ def cancel(request_id: Json) -> Json:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
 
 
-class TestEras:
-    async def test_modern_request_needs_no_handshake_and_no_headers(self, wire: Wire) -> None:
-        answer = await wire.ask(modern_request("tools/call", {"name": "echo", "arguments": {"text": "hi"}}))
-        assert answer["result"]["content"][0]["text"] == "hi"
-        assert answer["result"]["resultType"] == "complete"
-
-    async def test_legacy_session_starts_with_initialize(self, wire: Wire) -> None:
-        assert (await wire.ask(initialize_request("2025-06-18")))["result"]["protocolVersion"] == "2025-06-18"
-        wire.send(INITIALIZED)
-        answer = await wire.ask(call("echo", text="hi"))
-        assert answer["result"]["content"][0]["text"] == "hi"
-        assert "resultType" not in answer["result"]
-
-    async def test_both_eras_share_one_process(self, wire: Wire) -> None:
-        await wire.ask(initialize_request())
-        assert "resultType" in (await wire.ask(modern_request("tools/list")))["result"]
-        assert "resultType" not in (await wire.ask(legacy_request("tools/list")))["result"]
-
-    async def test_only_ping_works_before_initialize(self, wire: Wire) -> None:
-        assert (await wire.ask(legacy_request("ping", request_id="p"))) == {"jsonrpc": "2.0", "id": "p", "result": {}}
-        refused = await wire.ask(legacy_request("tools/list", request_id=7))
-        assert (refused["id"], refused["error"]["code"]) == (7, -32600)
-        wire.send(INITIALIZED, cancel(1), {"jsonrpc": "2.0", "id": 1, "result": {}})
-        assert (await wire.ask(legacy_request("ping", request_id=8)))["id"] == 8
-
-    async def test_second_initialize_is_rejected_and_the_session_continues(self, wire: Wire) -> None:
-        await wire.ask(initialize_request())
-        assert (await wire.ask(initialize_request()))["error"]["code"] == -32600
-        assert "result" in (await wire.ask(legacy_request("ping")))
-
-    async def test_refused_initialize_can_be_retried(self, wire: Wire) -> None:
-        assert (await wire.ask(legacy_request("initialize")))["error"]["code"] == -32602
-        assert "result" in await wire.ask(initialize_request())
-
-    async def test_batch_of_2025_03_26_gets_one_response_line(self, wire: Wire) -> None:
-        await wire.ask(initialize_request("2025-03-26"))
-        answers = await wire.ask([call("echo", request_id=1), INITIALIZED, call("echo", request_id=2)])
-        assert sorted(answer["id"] for answer in answers) == [1, 2]
-
-    async def test_batch_without_a_session_or_of_another_revision_is_rejected(self, wire: Wire) -> None:
-        assert (await wire.ask([call("echo")]))["error"]["code"] == -32600
-        await wire.ask(initialize_request("2025-06-18"))
-        assert (await wire.ask([call("echo")]))["error"]["code"] == -32600
-
-    async def test_notifications_without_a_request_are_written(self, wire: Wire) -> None:
-        await wire.ask(initialize_request())
-        wire.send(INITIALIZED)
-        await wire.ask(legacy_request("ping"))
-        wire.announce.list_changed("tools")  # type: ignore[attr-defined]  # the dispatcher's announcements
-        assert (await wire.receive())["method"] == "notifications/tools/list_changed"
-
-
 class TestLines:
-    async def test_progress_is_sent_before_the_response(self, wire: Wire) -> None:
-        wire.send(modern_request("tools/call", {"name": "report", "_meta": {"progressToken": "t"}}))
-        messages = [await wire.receive() for _ in range(4)]
-        assert [message.get("method") for message in messages] == ["notifications/progress"] * 3 + [None]
-
-    async def test_requests_run_at_once(self, wire: Wire) -> None:
-        wire.send(modern_request("tools/call", {"name": "wait"}, request_id="slow"))
-        await until(wire.control.started)
-        assert (await wire.ask(modern_request("tools/list", request_id="quick")))["id"] == "quick"
-        wire.control.release.set()
-        assert (await wire.receive())["id"] == "slow"
-
     async def test_constant_progress_does_not_starve_other_calls(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "flood", "_meta": {"progressToken": 1}}, request_id="f"))
         wire.send(legacy_request("ping", request_id="p"))
@@ -177,14 +111,6 @@ class TestLines:
             pass
         wire.send(cancel("f"))
         await until(wire.control.cancelled)
-
-    async def test_line_of_a_megabyte_is_read_and_written(self) -> None:
-        async with wired(max_line=4_000_000) as wire:
-            text = "ü" * 1_000_000
-            body = modern_request("tools/call", {"name": "echo", "arguments": {"text": text}})
-            writing = asyncio.create_task(asyncio.to_thread(_write_all, wire.to_server, orjson.dumps(body) + b"\n"))
-            assert (await wire.receive())["result"]["content"][0]["text"] == text
-            await writing
 
     async def test_line_over_the_limit_is_an_error_and_the_session_continues(self) -> None:
         async with wired(max_line=1000) as wire:
@@ -194,44 +120,12 @@ class TestLines:
             assert "listen.max_body" in answer["error"]["message"]
             assert "result" in await wire.ask(legacy_request("ping"))
 
-    @pytest.mark.parametrize("line", [b"{\n", b"\xff\xfe\n", b"hello\n"])
-    async def test_invalid_json_line_is_an_error_without_an_id(self, wire: Wire, line: bytes) -> None:
-        answer = await wire.ask(line)
-        assert answer["error"]["code"] == -32700
-        assert "id" not in answer
-        assert "result" in await wire.ask(legacy_request("ping"))
-
-    @pytest.mark.parametrize("text", [b"\\ud83d", b"\xf0\x9f\x98"])
-    async def test_request_with_a_split_surrogate_gets_a_response_with_its_id(self, wire: Wire, text: bytes) -> None:
-        answer = await wire.ask(b'{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"name":"%b"}}\n' % text)
-        assert (answer["id"], answer["error"]["code"]) == ("a", -32700)
-        assert "result" in await wire.ask(legacy_request("ping"))
-
-    async def test_error_id_is_null_in_old_sessions(self, wire: Wire) -> None:
-        await wire.ask(initialize_request("2025-06-18"))
-        assert (await wire.ask(b"{\n"))["id"] is None
-
     async def test_empty_lines_and_carriage_returns_are_ignored(self, wire: Wire) -> None:
         wire.send(b"\n\r\n  \n", orjson.dumps(legacy_request("ping")) + b"\r\n")
         assert "result" in await wire.receive()
 
 
 class TestCancellation:
-    async def test_cancelled_modern_request_gets_no_response(self, wire: Wire) -> None:
-        wire.send(modern_request("tools/call", {"name": "wait"}, request_id="w"))
-        await until(wire.control.started)
-        wire.send(cancel("w"))
-        await until(wire.control.cancelled)
-        assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
-
-    async def test_cancelled_legacy_stdio_request_gets_no_response(self, wire: Wire) -> None:
-        await wire.ask(initialize_request())
-        wire.send(call("wait", request_id=5))
-        await until(wire.control.started)
-        wire.send(cancel(5))
-        await until(wire.control.cancelled)
-        assert (await wire.ask(legacy_request("ping", request_id="after")))["id"] == "after"
-
     @pytest.mark.parametrize("is_modern", [True, False])
     async def test_request_can_be_cancelled_by_the_next_line(self, wire: Wire, *, is_modern: bool) -> None:
         if not is_modern:
@@ -257,30 +151,6 @@ class TestCancellation:
 
 
 class TestTheEnd:
-    async def test_end_of_input_ends_the_server_promptly(self, wire: Wire) -> None:
-        wire.send(modern_request("tools/call", {"name": "wait"}))
-        await until(wire.control.started)
-        wire.hang_up()
-        assert await wire.rest() == []
-        assert wire.control.cancelled.is_set()
-
-    async def test_requests_just_before_the_end_of_input_get_responses(self, wire: Wire) -> None:
-        wire.send(*(modern_request("tools/call", {"name": "report"}, request_id=n) for n in range(20)))
-        wire.hang_up()
-        assert sorted(answer["id"] for answer in await wire.rest()) == list(range(20))
-
-    async def test_client_that_stops_reading_ends_the_server(self) -> None:
-        control = ToolControl()
-        requests_out, requests_in = os.pipe()
-        answers_out, answers_in = os.pipe()
-        os.close(answers_out)
-        async with dispatching(control) as dispatcher, asyncio.timeout(10):
-            streams = StandardStreams(requests_out, answers_in)
-            os.write(requests_in, orjson.dumps(legacy_request("ping")) + b"\n")
-            await Stdio(dispatcher=dispatcher, streams=streams, max_line=1000).serve()
-        for descriptor in (requests_out, requests_in, answers_in):
-            os.close(descriptor)
-
     async def test_draining_finishes_calls_and_rejects_new_ones(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
         await until(wire.control.started)
@@ -302,16 +172,6 @@ class TestTheEnd:
             answer = await wire.ask(echo | {"id": request_id})
             assert (answer["id"], answer["error"]["code"]) == (request_id, -32603)
             assert "shutting down" in answer["error"]["message"]
-
-    async def test_draining_lets_calls_finish(self, wire: Wire) -> None:
-        wire.send(modern_request("tools/call", {"name": "wait"}))
-        await until(wire.control.started)
-        draining = asyncio.create_task(wire.stdio.drain(10))
-        await asyncio.sleep(AFTER_INPUT_SECONDS + 0.1)  # the time limit after the end of input
-        wire.control.release.set()
-        assert (await wire.receive())["result"]["content"][0]["text"] == "released"
-        async with asyncio.timeout(20):
-            await draining
 
     async def test_client_that_never_reads_is_not_read_further(self) -> None:
         requests_out, requests_in = os.pipe()
@@ -369,8 +229,3 @@ class TestTheEnd:
         assert sum("limits.unread" in reply.get("error", {}).get("message", "") for reply in replies) == 5
         for descriptor in (requests_out, answers_in):
             os.close(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]

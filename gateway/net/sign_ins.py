@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from gateway.access.identity import Subject
 from gateway.bounded_map import BoundedMap
 from gateway.config.secrets.redactor import ObtainedSecrets
+from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.events import Events, SignInsChanged
 from gateway.json_types import Json
@@ -48,6 +49,8 @@ LINK_SECONDS: Final = 600.0
 """How long a sign-in link is valid, and how long a call waits for the user to sign in."""
 SHARED: Final = "shared"
 _LEASE_SECONDS: Final = 40.0
+_REFRESH_SECONDS: Final = 30.0
+"""The timeout of a refresh. It ends before the lease, so that no two processes send the same refresh token."""
 _POLL_SECONDS: Final = 0.5
 _TOUCH_SECONDS: Final = 3600.0
 _SWEEP_SECONDS: Final = 3600.0
@@ -186,8 +189,8 @@ class SignIns:
         """Return the number of users who are signed in to a service."""
         return len(await self.store.names(f"tokens:{entry.key}:"))
 
-    async def sign_out_of(self, entry: ServiceEntry, owner: str) -> bool:
-        return await self.sign_out(record_name(entry.key, SHARED if entry.config.shared else owner))
+    async def sign_out_of(self, entry: ServiceEntry, owner: str) -> None:
+        await self.sign_out(record_name(entry.key, SHARED if entry.config.shared else owner))
 
     async def forget(self, name: str, tokens: Tokens) -> None:
         """Delete rejected tokens, unless the user has signed in again."""
@@ -195,17 +198,19 @@ class SignIns:
         if found is not None and found.access_token == tokens.access_token:
             await self.store.delete(name)
 
-    async def sign_out(self, name: str) -> bool:
-        """Delete the record `name`, and revoke the tokens in it (RFC 7009). Return False if there is no such record."""
-        # Only one of several concurrent sign-outs gets the record, and revokes the tokens.
-        tokens = _decoded(await self.store.delete(name), Tokens)
-        if tokens is None:
-            return False
-        entry = self._entries.get(tokens.entry)
-        if entry is not None:
+    async def sign_out(self, name: str) -> None:
+        """Delete the record `name`, and revoke the tokens in it (RFC 7009)."""
+        # If the response to a deletion in Redis is lost, the retry finds no record. Therefore, read the record first.
+        found = await self.store.read(name)
+        tokens = _decoded(await self.store.delete(name) or found, Tokens)
+        entry = None if tokens is None else self._entries.get(tokens.entry)
+        if tokens is None or entry is None:
+            return
+        # Several concurrent sign-outs can find the record, but only one revokes the tokens.
+        mark = f"revoked:{digest_of(tokens.access_token, str(tokens.since))}"
+        if await self.store.claim(mark, expires=self._clock() + _LEASE_SECONDS):
             self._changed(entry)
             await entry.revoke(tokens)
-        return True
 
     async def keep(self, keys: frozenset[str]) -> None:
         """Sign users out of all services except those whose key is in `keys`."""
@@ -402,7 +407,7 @@ class SignIns:
 
     async def _refresh(self, entry: ServiceEntry, name: str, stale: Tokens) -> Tokens | None:
         lease = f"lease:{digest_of(name)}"
-        while not await self.store.claim(lease, expires=self._clock() + _LEASE_SECONDS):  # noqa: ASYNC110
+        while not await self.store.claim(lease, expires=(expires := self._clock() + _LEASE_SECONDS)):  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
         try:
             # RFC 9700 §4.14.2: a server revokes all tokens of a user if a refresh token is used twice.
@@ -412,7 +417,10 @@ class SignIns:
             if tokens.refresh_token is None:
                 return None
             try:
-                fresh = await entry.refresh(tokens, tokens.refresh_token, now=self._clock())
+                async with asyncio.timeout(_REFRESH_SECONDS):
+                    fresh = await entry.refresh(tokens, tokens.refresh_token, now=self._clock())
+            except TimeoutError as error:
+                raise DeadlineExceededError("Signing in", _REFRESH_SECONDS) from error
             except TokenRejectedError as error:
                 if error.error not in _REVOKED:
                     raise
@@ -423,7 +431,9 @@ class SignIns:
             await entry.revoke(fresh)
             return await self._read(name, Tokens)
         finally:
-            await self.store.delete(lease)
+            # An expired lease can belong to another process.
+            if self._clock() < expires:
+                await self.store.delete(lease)
 
     async def _mask(self, name: str, tokens: Tokens) -> None:
         if self._masked.get(name) != tokens.access_token:

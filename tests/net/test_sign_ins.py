@@ -45,6 +45,12 @@ class InterruptedStore(EncryptedStore):
 
     interrupt: Callable[[], Awaitable[object]] | None = None
     reads_before = 0
+    loses_responses = False
+    """Whether each deletion is sent again, because the first response was lost."""
+
+    async def delete(self, name: str) -> bytes | None:
+        content = await super().delete(name)
+        return await super().delete(name) if self.loses_responses else content
 
     async def read(self, name: str) -> bytes | None:
         content = await super().read(name)
@@ -165,6 +171,36 @@ async def test_sign_out_during_a_refresh_is_not_undone(
             assert fresh is not None
             assert fresh == stored
             assert fresh.access_token != stale.access_token
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "memory", "redis"])
+@pytest.mark.parametrize("loses_responses", [True, False])
+async def test_concurrent_sign_outs_revoke_the_tokens_once(
+    tmp_path: Path, idp: Provider, kind: str, *, loses_responses: bool
+) -> None:
+    async with signed_in(idp, tmp_path, kind) as user:
+        user.store.loses_responses = loses_responses
+        await asyncio.gather(*(user.sign_out() for _ in range(4)))
+        assert len(idp.revoked) == 1
+        assert await user.tokens() is None
+
+
+async def test_refresh_after_its_lease_has_expired_keeps_the_lease_of_another_process(
+    tmp_path: Path, idp: Provider
+) -> None:
+    async with signed_in(idp, tmp_path) as user:
+        stale, lease = await user.tokens(), f"lease:{digest_of(user.name)}"
+        assert stale is not None
+        idp.free.clear()
+        refresh = asyncio.create_task(user.sign_ins.refreshed(user.entry, user.name, stale))
+        while not idp.grants["refresh_token"]:
+            await asyncio.sleep(0.01)
+        user.clock.ahead = 60
+        later = user.clock() + SECONDS
+        assert await user.store.claim(lease, expires=later)
+        idp.free.set()
+        assert await refresh is not None
+        assert not await user.store.claim(lease, expires=later)
 
 
 async def test_refreshes_of_different_tokens_are_not_shared(tmp_path: Path, idp: Provider) -> None:

@@ -214,7 +214,7 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 74_669,
+    "lines": 74_679,
     "files": 453,
     "classes": 728,
     "patches of libraries or the standard library": 0,

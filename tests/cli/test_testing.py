@@ -254,16 +254,12 @@ def test_hint_without_tests(run: Run) -> None:
     assert "under `tests:` of a tool" in finished.hints
 
 
-async def test_tests_are_invisible_to_clients_and_do_not_change_versions(tmp_path: Path) -> None:
+async def test_tests_are_invisible_to_clients(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
-    versions = []
-    for text in ("a", "b"):
-        config.write_text(f"tools: {{say: {{content: a, tests: [{{expect: {{text: {text}}}}}]}}}}")
-        async with Gateway(read_settings({"config": str(config), "log_level": "error"})) as gateway:
-            [tool] = (await gateway.memory_client().request("tools/list"))["tools"]
-            assert "tests" not in json.dumps(tool)
-            versions.append(gateway.app.core.pipeline.store.current.tools["say"].version)
-    assert versions[0] == versions[1]
+    config.write_text("tools: {say: {content: a, tests: [{expect: {text: a}}]}}")
+    async with Gateway(read_settings({"config": str(config), "log_level": "error"})) as gateway:
+        [tool] = (await gateway.memory_client().request("tools/list"))["tools"]
+        assert "tests" not in json.dumps(tool)
 
 
 @pytest.mark.parametrize(

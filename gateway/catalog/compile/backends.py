@@ -1,5 +1,6 @@
 """Compiles the backend of a tool or resource."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,6 @@ import msgspec
 from gateway.catalog.compile.context import CompileContext
 from gateway.catalog.compile.relayed import relayed_of
 from gateway.catalog.compile.sql import check_bound, compile_sql
-from gateway.catalog.compile.version import definition_version, file_of
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
 from gateway.config.models.backends import Connection, PythonCall
@@ -50,8 +50,7 @@ def compile_backend(
 ) -> Executor:
     """Return the executor of a definition. The executor's result has at most `max_size` bytes."""
     _check_old_name(config, scope.problems.at("http", "cache"))
-    executor = BACKENDS[config.backend].compile(_Definition(config, signature, scope, context, max_size))
-    return cached(executor, config, signature, problems=scope.problems, context=context)
+    return BACKENDS[config.backend].compile(_Definition(config, signature, scope, context, max_size))
 
 
 def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
@@ -64,18 +63,12 @@ def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
 
 
 def cached(
-    executor: Executor,
-    config: Tool | Resource | Prompt,
-    signature: Signature | None,
-    *,
-    problems: Problems,
-    context: CompileContext,
+    executor: Executor, config: Tool | Resource | Prompt, version: str, *, problems: Problems, context: CompileContext
 ) -> Executor:
     """Add a cache to the executor if the definition has `cache`. A `cache_key` of the executor computes the keys."""
     ttl = cache_of(config)
     if ttl is None:
         return executor
-    version = definition_version(config, signature, problems=problems, context=context)
     key_prefix = f"{problems.path} {version}"
     key_of = getattr(executor, "cache_key", None)
     return CachingExecutor(
@@ -190,6 +183,10 @@ def _blob(given: _Definition) -> Executor:
     data = decoded_base64(given.config.blob or "", scope=given.scope.at("blob"))
     explanation = Explanation(does="returns bytes fixed in the file", facts={"bytes": len(data)})
     return fixed(lambda _: RawOutput(data=data, is_blob=True), explanation)
+
+
+def file_of(config: Resource, *, problems: Problems) -> str:
+    return os.path.normpath(problems.at("file").directory / (config.file or ""))
 
 
 def _file(given: _Definition) -> Executor:

@@ -20,6 +20,7 @@ from gateway.catalog.compile.views import compile_views
 from gateway.catalog.digests import (
     CLAIMS,
     INSTRUCTIONS,
+    DefinitionDigest,
     Name,
     digests_of,
     instructions_of,
@@ -38,6 +39,7 @@ from gateway.config.models.base import defaults_of
 from gateway.config.models.content import Block
 from gateway.config.models.document import LISTS, Document
 from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLimits
+from gateway.config.reading.source_file import digest_of_json
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
@@ -78,22 +80,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     dependencies.trees.update(plugins.open(loaded.document.plugins, problems.at("plugins")))
     has_all_plugins = problems.at("plugins").has_no_errors and not loaded.is_hidden("plugins")
     profiles = compile_databases(loaded.document.databases, problems=problems.at("databases"))
-    context = CompileContext(
-        server=loaded.document.server.name,
-        max_body=loaded.document.listen.max_body,
-        services=services,
-        plugins=plugins,
-        has_all_plugins=has_all_plugins,
-        redactor=loaded.redactor,
-        connections=loaded.document.connections,
-        authorizations=_compile_connections(loaded, services=services, problems=problems.at("connections")),
-        databases=loaded.document.databases,
-        profiles=profiles,
-        defaults=loaded.document.defaults,
-        accesses=compile_access(loaded, problems=problems, skills=skills),
-        dependencies=dependencies,
-        has_callers=loaded.document.auth is not None or loaded.is_hidden("auth"),
-    )
+    accesses = compile_access(loaded, problems=problems, skills=skills)
     document = loaded.document
     pins = {
         name: pin for name, pin in digests_of(loaded, plugins, skills=skills).items() if name not in loaded.repaired
@@ -112,6 +99,23 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         excluded = {name: why for name, why in excluded.items() if name not in kept}
     for check in checks:
         check(loaded, problems)
+    context = CompileContext(
+        server=document.server.name,
+        max_body=document.listen.max_body,
+        services=services,
+        plugins=plugins,
+        has_all_plugins=has_all_plugins,
+        redactor=loaded.redactor,
+        connections=document.connections,
+        authorizations=_compile_connections(loaded, services=services, problems=problems.at("connections")),
+        databases=document.databases,
+        profiles=profiles,
+        defaults=document.defaults,
+        accesses=accesses,
+        versions={name: _version(pin) for name, pin in pins.items()},
+        dependencies=dependencies,
+        has_callers=document.auth is not None or loaded.is_hidden("auth"),
+    )
     for name, connection in document.connections.items():
         place = problems.at("connections", name)
         # Watch certificates and keys, so that renewed files trigger a reload.
@@ -164,6 +168,10 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         databases=frozenset(profiles.values()),
     )
     return catalog.with_primitives(compiled.primitives())
+
+
+def _version(pin: DefinitionDigest) -> str:
+    return digest_of_json({part: digest for part, digest in pin.items() if part != "defaults"})
 
 
 def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], document: Document) -> dict[Name, str]:

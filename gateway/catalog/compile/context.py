@@ -7,12 +7,12 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.catalog.compile.access import Accesses
+from gateway.catalog.digests import Name
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.plugins import Plugins
 from gateway.catalog.primitives import EVERYBODY, Primitive, RequiredScopes
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection, PythonCall
-from gateway.config.models.base import Model, entries_named_by
 from gateway.config.models.definition_keys import Defaults, Definition
 from gateway.config.models.definitions import Prompt, Tool
 from gateway.config.models.document import Database
@@ -46,19 +46,19 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
     """Connection profiles of the databases with valid settings, by the name of the database."""
     defaults: Defaults
     accesses: Accesses
+    versions: Mapping[Name, str]
+    """Digests of definitions with their connections, databases, code and queries."""
     dependencies: FileDependencies
     has_callers: bool
 
     def scope(self, inputs: Inputs, problems: Problems) -> Scope:
         return Scope(inputs=inputs, problems=problems, has_callers=self.has_callers)
 
-    def entries_of(self, config: Model) -> tuple[Model | None, ...]:
-        """Return the connections and databases that a definition refers to. Missing entries are returned as None."""
-        sections: Mapping[str, Mapping[str, Model]] = {"connections": self.connections, "databases": self.databases}
-        return tuple(sections[section].get(name) for section, name in entries_named_by(config))
-
     def access_to(self, kind: ListKind, name: str) -> RequiredScopes:
         return self.accesses.get((kind, name), EVERYBODY)
+
+    def version_of(self, kind: ListKind, name: str) -> str:
+        return self.versions.get((kind, name), "")
 
 
 def warn_of_unused(scope: Scope, config: Definition) -> None:

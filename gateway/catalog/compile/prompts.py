@@ -12,7 +12,6 @@ from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.completion import compile_completer
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.compile.version import definition_version
 from gateway.catalog.primitives import Completer, Prompt
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
@@ -42,13 +41,9 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
     scope = context.scope(_inputs(arguments), problems)
     if relayed_of(config) is None:
         refuse_caller_as_input(scope, config)
-    executor = cached(
-        _compile_messages(config, signature, scope=scope, context=context),
-        config,
-        signature,
-        problems=problems,
-        context=context,
-    )
+    version = context.version_of("prompts", name)
+    messages = _compile_messages(config, signature, scope=scope, context=context)
+    executor = cached(messages, config, version, problems=problems, context=context)
     completers = {
         **_compile_completers(arguments, scope=scope, context=context),
         **(relayed.completers if (relayed := relayed_of(config)) is not None else {}),
@@ -59,7 +54,7 @@ def compile_prompt(name: str, config: models.Prompt, *, problems: Problems, cont
         definition=wire_definitions.prompt_definition(
             name, config, description=described(config, signature), arguments=arguments
         ),
-        version=definition_version(config, signature, problems=problems, context=context),
+        version=version,
         arguments=arguments,
         executor=executor,
         messages=partial(

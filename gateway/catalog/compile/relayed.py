@@ -22,10 +22,6 @@ class RelayBackend(msgspec.Struct, frozen=True, kw_only=True):
     name_in_app: str = ""
     """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call it."""
 
-    def __repr__(self) -> str:
-        """Omit the executor. The definition's version is a hash of this text, and must be equal in every process."""
-        return f"Relayed({self.server!r}, {self.definition!r}, {self.validates!r})"
-
 
 class RelayedTool(Tool):
     upstream: InstanceOf[RelayBackend]

@@ -11,8 +11,10 @@ from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.backends import (
     BACKENDS,
     cache_of,
+    cached,
     compile_backend,
     described,
+    file_of,
     has_answer_per_caller,
     signature_of,
 )
@@ -21,7 +23,6 @@ from gateway.catalog.compile.completion import compile_completer, fixed_values
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.file_globs import compile_file_globs
 from gateway.catalog.compile.relayed import RelayBackend, relayed_of
-from gateway.catalog.compile.version import file_version, resource_version
 from gateway.catalog.primitives import Completer, Resource, ResourceTemplate
 from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.config.diagnostics.problems import Problems
@@ -34,6 +35,7 @@ from gateway.executors.files.executor import (
     ServedFiles,
 )
 from gateway.executors.files.globs import Listing
+from gateway.executors.files.regular_files import facts_of
 from gateway.executors.output.contents import ContentsShaper
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.launcher import compile_launcher
@@ -70,12 +72,15 @@ def compile_resource(
     signature = signature_of(config.python, problems=problems.at("python"), context=context)
     if config.python is not None and signature is None:
         return ()
+    version = context.version_of("resources", name)
     max_size = config.max_size or MAX_SIZE
-    executor = compile_backend(config, signature=signature, scope=scope, context=context, max_size=max_size)
+    backend = compile_backend(config, signature=signature, scope=scope, context=context, max_size=max_size)
+    executor = cached(backend, config, version, problems=problems, context=context)
+    if config.file is not None:
+        version += str(facts_of(file_of(config, problems=problems)))
     completers = _compile_completers(config, scope=scope, context=context)
     warn_of_unused(scope, config)
     common = resource_fields(name, config, scope=scope, context=context)
-    version = resource_version(config, signature, problems=problems, context=context)
     description = described(config, signature)
     uri = _with_encoded_values(source)
     if not variables:
@@ -101,9 +106,10 @@ def _compile_relayed(
     """Compile a resource or template of an upstream. The URI stays unchanged, even if it is invalid."""
     uri = config.uri or ""
     scope = context.scope(Inputs(schemas={URI: _TEXT}), problems)
-    executor = compile_backend(config, signature=None, scope=scope, context=context, max_size=MAX_SIZE)
+    version = context.version_of("resources", name)
+    backend = compile_backend(config, signature=None, scope=scope, context=context, max_size=MAX_SIZE)
+    executor = cached(backend, config, version, problems=problems, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
-    version = resource_version(config, None, problems=problems, context=context)
     if "uriTemplate" not in relayed.definition:
         definition = wire_definitions.resource_definition(name, config, uri=uri, description=config.description)
         resource = Resource(uri=uri, executor=executor, version=version, definition=definition, **common)
@@ -206,6 +212,7 @@ def _compile_files(
     refuse_caller_as_input(scope, config)
     completers = _compile_completers(config, scope=scope, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
+    version = context.version_of("resources", name)
     # Skip names that are not UTF-8, because clients could not send them back.
     paths = fixed_values([each.path for each in listed if visible_path(each.path) == each.path])
     requested = ServedFile(files=files, variable=variable)
@@ -223,7 +230,7 @@ def _compile_files(
         Resource(
             uri=(uri := files.uri_of(each.path)),
             executor=ServedFile(files=files, path=each.path),
-            version=file_version(config, each.facts),
+            version=f"{version}{each.facts}",
             definition=wire_definitions.file_definition(config, uri=uri, file=each),
             **common,
         )

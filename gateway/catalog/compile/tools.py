@@ -8,11 +8,10 @@ from typing import Final
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.apps import app_uri, tool_meta
 from gateway.catalog.compile.arguments import compile_arguments
-from gateway.catalog.compile.backends import BACKENDS, compile_backend, described, signature_of, with_defaults
+from gateway.catalog.compile.backends import BACKENDS, cached, compile_backend, described, signature_of, with_defaults
 from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.compile.version import definition_version
 from gateway.catalog.primitives import TaskRules, Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
@@ -52,9 +51,10 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
     if relayed_of(config) is None:
         refuse_caller_as_input(scope, config)
     output = _output(config, signature, defaults=context.defaults.output)
-    executor = compile_backend(
-        config, signature=signature, scope=scope, context=context, max_size=_max_bytes(config, output)
-    )
+    version = context.version_of("tools", name)
+    max_size = _max_bytes(config, output)
+    backend = compile_backend(config, signature=signature, scope=scope, context=context, max_size=max_size)
+    executor = cached(backend, config, version, problems=problems, context=context)
     result = compile_output(
         output,
         traits=BACKENDS[config.backend].output,
@@ -79,7 +79,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
             output_schema=_announced(output, is_relayed=relayed_of(config) is not None),
             meta={} if config.app is None else tool_meta(config.app, uri=app_uri(name, server=context.server)),
         ),
-        version=definition_version(config, signature, problems=problems, context=context),
+        version=version,
         executor=executor,
         confirm=confirm,
         is_confirm_optional=config.confirm_fallback == "allow",

@@ -169,7 +169,7 @@ class Tool(Definition):
     """Whether a call becomes a task that outlives its request: `never` (default), `optional` or `required`."""
     app: AppPage | None = None
     """A page that hosts show with the result (MCP Apps)."""
-    tests: Annotated[Items[ToolTest], Use.SECRET] = Field((), repr=False)  # tests do not affect what is served
+    tests: Annotated[Items[ToolTest], Use.SECRET] = ()
     """Test calls for `mcp-gateway test`, which are not sent to clients."""
 
     @cached_property
@@ -355,7 +355,7 @@ class _ToolChanges(Definition):
     """What to do if the client cannot ask the user."""
     ask_timeout: PositiveDuration | None = None
     """Time limit for the user to answer a question. Default 10m."""
-    tests: Annotated[Items[ToolTest], Use.SECRET] = Field((), repr=False)
+    tests: Annotated[Items[ToolTest], Use.SECRET] = ()
     """Test calls for `mcp-gateway test`, which are not sent to clients."""
 
     _check_confirm = requires("confirm_fallback", "confirm")

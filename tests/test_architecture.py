@@ -214,8 +214,8 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 74_679,
-    "files": 453,
+    "lines": 74_614,
+    "files": 452,
     "classes": 728,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,

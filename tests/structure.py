@@ -121,7 +121,6 @@ SETTABLE_ATTRIBUTES: Final = {
     *(("net/request_facts.py", name) for name in ("step", "steps")),  # aiohttp.TraceConfig, `trace_config_ctx`
     *(("cli/__init__.py", name) for name in ("stdin", "stdout", "stderr")),
     *(("cli/commands/bundle.py", name) for name in ("external_attr", "compress_type")),  # zipfile.ZipInfo
-    *(("cli/commands/dev/live_view.py", name) for name in ("no_wrap", "overflow")),  # rich.text.Text
     ("cli/commands/test/__init__.py", "text"),  # xml.etree.ElementTree.Element
     *(("telemetry/logs.py", name) for name in ("excepthook", "unraisablehook")),
     *(("transports/listener/server_tls.py", name) for name in ("minimum_version", "options", "check_hostname")),

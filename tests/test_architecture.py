@@ -147,7 +147,6 @@ def test_own_imports_are_at_module_level() -> None:
 
 IMPORTED_BY_NAME: Final[dict[str, set[str]]] = {
     "cli/__init__.py": {EXECUTION},
-    "cli/commands/dev/__init__.py": {"gateway.cli.commands.dev.live_view"},
     "executors/sql/dialects.py": {
         f"gateway.executors.sql.{name}" for name in ("connections", "sqlite", "postgresql", "mysql", "duckdb")
     },

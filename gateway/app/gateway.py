@@ -107,24 +107,13 @@ class Gateway:
             exit_code = 0 if error is None else 2 if isinstance(error, ConfigError) else 1
             self._watchdog.arm(seconds=EXIT_SECONDS, exit_code=exit_code)
 
-    async def serve(
-        self,
-        *,
-        on_exit: Callable[[], None] = lambda: None,
-        on_started: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+    async def serve(self, *, on_started: Callable[[], Awaitable[None]] | None = None) -> None:
         """Listen until SIGINT, SIGTERM or the end of standard input, then drain.
 
-        After the first signal, the process exits within a time limit, even if some code hangs. If clean-up is skipped,
-        `on_exit` is called just before the exit, possibly from another thread.
+        After the first signal, the process exits within a time limit, even if some code hangs.
         """
         seconds = self._settings.drain_timeout.total_seconds() + CLEAN_UP_SECONDS
-
-        def exit_now() -> None:
-            self.app.core.services.processes.kill_all()
-            on_exit()
-
-        self._watchdog = watchdog = ExitWatchdog(on_exit=exit_now)
+        self._watchdog = watchdog = ExitWatchdog(on_exit=self.app.core.services.processes.kill_all)
         watchdog.start()
         return_large_blocks()
         gc.freeze()  # objects of imported modules are never freed

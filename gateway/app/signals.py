@@ -21,7 +21,7 @@ _START_SECONDS: Final = 10.0
 
 
 class ExitWatchdog:
-    def __init__(self, *, on_exit: Callable[[], None]) -> None:
+    def __init__(self, *, on_exit: Callable[[], None] = lambda: None) -> None:
         self._on_exit: Final = on_exit
         # Use `SimpleQueue`, because signal handlers need a reentrant `put`.
         self._deadlines: Final[SimpleQueue[tuple[float, int]]] = SimpleQueue()
@@ -75,18 +75,15 @@ def on_stop_signals(
 
 
 @contextmanager
-def cancelled_by_signals(*, on_exit: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Cancel the current task on SIGINT and SIGTERM, and suppress the resulting CancelledError.
-
-    If clean-up is skipped, `on_exit` is called just before the exit, possibly from another thread.
-    """
+def cancelled_by_signals() -> Iterator[None]:
+    """Cancel the current task on SIGINT and SIGTERM, and suppress the resulting CancelledError."""
     task, was_cancelled = asyncio.current_task(), False
 
     def cancel() -> None:
         nonlocal was_cancelled
         was_cancelled = task is not None and task.cancel()
 
-    watchdog = ExitWatchdog(on_exit=on_exit)
+    watchdog = ExitWatchdog()
     watchdog.start()
     on_stop_signals(cancel, watchdog=watchdog, seconds=_START_SECONDS)
     try:

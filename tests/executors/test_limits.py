@@ -2,16 +2,18 @@
 
 import os
 import signal
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from gateway.config.models.backends import ProcessLimits
 from gateway.errors import ExecutionError
 from gateway.executors.shell import launcher
 from gateway.executors.shell.launcher import Launcher
 from gateway.json_types import JsonObject
 from tests.executors.shell_tool import Tool, failure_of, text_of
-from tests.programs import linux_only, need, need_sandboxes
+from tests.programs import linux_only, need
 
 ALL: JsonObject = {"memory": "512MiB", "cpu": "1500ms", "file_size": "1MB"}
 
@@ -19,13 +21,9 @@ WRITER = "import sys; file = open(sys.argv[1], 'wb', 0); [file.write(bytes(600))
 """Python ignores the signal, and gets an error."""
 
 
-@pytest.fixture(autouse=True, params=["prlimit", "python"])
-def _program(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set limits with either program."""
-    if request.param == "python":
-        monkeypatch.setattr(launcher, "which", lambda _name: None)
-    else:
-        need("prlimit")
+@pytest.fixture(autouse=True)
+def _program() -> None:
+    need("prlimit")
 
 
 @linux_only
@@ -50,9 +48,8 @@ async def test_call_without_limits_is_not_limited(tool: Tool) -> None:
 
 
 async def test_limit_of_zero_applies(tool: Tool) -> None:
-    assert "0 bytes in one file" in failure_of(
-        await tool({"script": 'echo much > "$INPUTS_FILE.more"', "limits": {"file_size": 0}})
-    )
+    script = 'echo much > "$INPUTS_FILE.more"'
+    assert "shell.limits.file_size" in failure_of(await tool({"script": script, "limits": {"file_size": 0}}))
 
 
 async def test_child_below_its_limits_succeeds(tool: Tool) -> None:
@@ -60,25 +57,29 @@ async def test_child_below_its_limits_succeeds(tool: Tool) -> None:
     assert text_of(await tool({"script": script, "limits": ALL}, a="fine")) == "fine\n"
 
 
-IGNORES_XCPU = "trap '' XCPU; while :; do :; done"
+@pytest.mark.parametrize(
+    ("key", "value", "script"),
+    [
+        ("cpu", "1s", "while :; do :; done"),
+        ("file_size", "1KiB", 'head -c 2000 /dev/zero > "$INPUTS_FILE.more"'),
+    ],
+)
+async def test_call_names_the_limit_that_it_reached(tool: Tool, key: str, value: object, script: str) -> None:
+    text = failure_of(await tool({"script": script, "limits": {key: value}}))
+    assert f"It reached its limit `shell.limits.{key}`." in text
 
 
 @pytest.mark.parametrize(
     ("key", "value", "script", "said"),
     [
-        ("cpu", "1s", "while :; do :; done", "1 s of processor time"),
         # Two seconds of processor time.
-        pytest.param("cpu", 1, IGNORES_XCPU, "1 s of processor time", marks=pytest.mark.build),
-        ("memory", "64MB", "python3 -c 'x = bytes(10**9)'", "64,000,000 bytes of memory for each process"),
-        ("file_size", "1KiB", 'head -c 2000 /dev/zero > "$INPUTS_FILE.more"', "1,024 bytes in one file"),
-        ("file_size", 1000, f'python3 -c "{WRITER}" "$INPUTS_FILE.more"', "1,000 bytes in one file"),
+        pytest.param("cpu", 1, "trap '' XCPU; while :; do :; done", "SIGKILL", marks=pytest.mark.build),
+        ("memory", "64MB", "python3 -c 'x = bytes(10**9)'", "MemoryError"),
+        ("file_size", 1000, f'python3 -c "{WRITER}" "$INPUTS_FILE.more"', "File too large"),
     ],
 )
-async def test_call_names_the_limit_that_it_reached(
-    tool: Tool, key: str, value: object, script: str, said: str
-) -> None:
-    text = failure_of(await tool({"script": script, "limits": {key: value}}))
-    assert f"its limit `shell.limits.{key}` ({said}" in text
+async def test_command_over_its_limit_fails(tool: Tool, key: str, value: object, script: str, said: str) -> None:
+    assert said in failure_of(await tool({"script": script, "limits": {key: value}}))
 
 
 async def test_other_failures_do_not_name_a_limit(tool: Tool) -> None:
@@ -86,27 +87,25 @@ async def test_other_failures_do_not_name_a_limit(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "stderr", "is_met"),
+    ("exit_code", "is_met"),
     [
-        (-signal.SIGXCPU, "", True),
-        (128 + signal.SIGXCPU, "", True),
-        (-signal.SIGKILL, "", True),
-        (-signal.SIGTERM, "", False),
-        (-signal.SIGXFSZ, "", False),
-        (1, "sh: 1: Cannot fork", True),
-        (1, "", False),
+        (-signal.SIGXCPU, True),
+        (128 + signal.SIGXCPU, True),
+        (-signal.SIGKILL, False),
+        (-signal.SIGXFSZ, False),
+        (1, False),
     ],
 )
-def test_limit_is_recognized_by_signal_or_message(exit_code: int, stderr: str, *, is_met: bool) -> None:
-    launcher = Launcher(limits={"cpu": "5 s", "processes": "5"})
-    assert (launcher.limit_met(exit_code, stderr) is not None) is is_met
+def test_limit_is_recognized_by_its_signal(exit_code: int, *, is_met: bool) -> None:
+    launcher = Launcher(limits=ProcessLimits(cpu=timedelta(seconds=5)))
+    assert (launcher.limit_met(exit_code) is not None) is is_met
 
 
 async def test_missing_program_is_named(tool: Tool, tmp_path: Path) -> None:
-    with pytest.raises(ExecutionError, match=r"^the program 'nope' does not exist"):
+    with pytest.raises(ExecutionError, match=r"^prlimit: failed to execute nope: No such file"):
         await tool({"command": ["nope"], "limits": ALL})
     (tmp_path / "text").touch(mode=0o600)
-    with pytest.raises(ExecutionError, match=r"^the program '\./text' is not executable by this user$"):
+    with pytest.raises(ExecutionError, match=r"^prlimit: failed to execute \./text: Permission denied$"):
         await tool({"command": ["./text"], "limits": ALL})
 
 
@@ -130,18 +129,10 @@ async def test_process_limit_as_root_is_a_warning(tool: Tool) -> None:
 async def test_child_cannot_fork_endlessly(tool: Tool) -> None:
     script = "for n in 1 2 3 4 5 6 7 8; do sleep 1 & done; wait"
     text = failure_of(await tool({"script": script, "limits": {"processes": 1}}))
-    assert "shell.limits.processes" in text
+    assert "fork" in text.lower()
 
 
-@linux_only
-async def test_limits_in_a_sandbox_require_prlimit(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    need_sandboxes()
+def test_limits_require_prlimit(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launcher, "which", lambda _name: None)
-    [problem] = tool.problems({"command": ["true"], "sandbox": {}, "limits": ALL})
-    assert "shell.limits: requires the program `prlimit`. Install the package util-linux" in problem
-
-
-async def test_memory_limit_requires_linux(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "IS_LINUX", False)
     [problem] = tool.problems({"command": ["true"], "limits": ALL})
-    assert "shell.limits.memory: requires Linux" in problem
+    assert "shell.limits: requires the program `prlimit` (Linux). Install the package util-linux" in problem

@@ -16,7 +16,7 @@ from gateway.config.models.backends import ProcessLimits, Sandbox
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, RawOutput
 from gateway.executors.shared_services import Services
-from gateway.executors.shell.launcher import Launcher, compile_limits
+from gateway.executors.shell.launcher import compile_limits
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.json_types import JsonObject
 from gateway.processes.process_table import child_pids, child_state
@@ -97,7 +97,7 @@ async def test_literal_cwd_is_visible_and_a_callers_cwd_is_not(tool: Tool) -> No
     (tool.folder / "sub" / "file").touch()
     assert text_of(await tool(boxed("ls", cwd="sub"))) == "file\n"
     assert text_of(await tool(boxed("ls -A", cwd=str(tool.folder)))).split() == ["sub", "temporary"]
-    with pytest.raises(ExecutionError, match="sub': No such file or directory"):
+    with pytest.raises(ExecutionError, match=r"Can't chdir to .*sub: No such file or directory"):
         await tool(boxed("ls", cwd="{{ a }}"), a="sub")
     named = {"script": "ls", "cwd": "{{ a }}", "sandbox": {"readable": ["."]}}
     assert text_of(await tool(named, a="sub")) == "file\n"
@@ -127,9 +127,9 @@ async def test_program_named_by_a_path_is_visible(tool: Tool) -> None:
     (program.parent / "other").touch()
     for path in ("bin/greet", "./bin/../bin/greet", str(program)):
         assert text_of(await tool({"command": [path, "{{ a }}"], "sandbox": {}}, a="you")) == "hello you\ngreet\n"
-    with pytest.raises(ExecutionError, match=r"^the program 'bin/none' or the interpreter"):
+    with pytest.raises(ExecutionError, match=r"^bwrap: execvp bin/none: No such file"):
         await tool({"command": ["bin/none"], "sandbox": {}})
-    with pytest.raises(ExecutionError, match=r"^the program 'none' does not exist.*`sandbox.readable`"):
+    with pytest.raises(ExecutionError, match=r"^bwrap: execvp none: No such file"):
         await tool({"command": ["none"], "sandbox": {}, "success_codes": [0, 1]})
 
 
@@ -171,7 +171,7 @@ async def test_planted_library_is_not_loaded_outside(tool: Tool) -> None:
     env = {"LD_LIBRARY_PATH": out, "LD_PRELOAD": "", "PATH": f"{out}:{os.environ['PATH']}"}
     for limits in ({}, {"limits": {"cpu": 5}}):
         config = {"sandbox": {"writable": ["out"]}, "env": env, **limits}
-        with pytest.raises(ExecutionError, match=r"^the program 'none' does not exist"):
+        with pytest.raises(ExecutionError, match=r"none.*: No such file"):
             await tool({"command": ["none"], **config})
         text = failure_of(await tool({"command": ["true"], **config}))
         assert "libc.so.6" in text, "the command did not load the library either"
@@ -181,16 +181,16 @@ async def test_planted_library_is_not_loaded_outside(tool: Tool) -> None:
 async def test_limits_apply_in_the_sandbox(tool: Tool) -> None:
     limits = {"memory": "100MiB", "cpu": "1s"}
     hungry = {"command": [PYTHON, "-c", "bytes(10**9)"], "sandbox": {"readable": LIBRARY}, "limits": limits}
-    assert "shell.limits.memory" in failure_of(await tool(hungry))
-    assert "shell.limits.cpu` (1 s" in failure_of(await tool(boxed("while :; do :; done", limits=limits)))
-    with pytest.raises(ExecutionError, match=r"^the program 'none' does not exist"):
+    assert "MemoryError" in failure_of(await tool(hungry))
+    assert "shell.limits.cpu`" in failure_of(await tool(boxed("while :; do :; done", limits=limits)))
+    with pytest.raises(ExecutionError, match=r"^prlimit: failed to execute none: No such file"):
         await tool({"command": ["none"], "sandbox": {}, "limits": limits})
 
 
 def test_processes_are_counted_by_sandbox() -> None:
     """Run as a user without root, to whom the limit applies, with other processes."""
     scope = make_scope(folder=Path("/"))
-    shim, shown = compile_limits(ProcessLimits(processes=8), scope.problems, is_sandboxed=True)
+    shim = compile_limits(ProcessLimits(processes=8), scope.problems)
     sandbox = compile_sandbox(Sandbox(), cwd=None, env=(), problems=scope.problems)
     assert sandbox is not None
     become = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
@@ -201,7 +201,7 @@ def test_processes_are_counted_by_sandbox() -> None:
             script = f"for n in $(seq {count}); do sleep 1 & done; echo all"
             done = subprocess.run([*before, "sh", "-c", script], capture_output=True, timeout=20, check=False)
             assert (done.stdout == b"all\n") is is_fine, done
-            assert is_fine or Launcher(limits=shown).limit_met(done.returncode, done.stderr.decode()), done
+            assert is_fine or "fork" in done.stderr.decode().lower(), done
     finally:
         for other in others:
             other.kill()
@@ -313,32 +313,18 @@ def bwrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Pa
     return write
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("echo bubblewrap 0.4.1", "requires bubblewrap 0.8 or later, but this is 0.4"),
-        (
-            'test "$1" = --version && exec $REAL "$@"; echo "bwrap: No permissions to create new namespace"; exit 1',
-            "bubblewrap cannot create a sandbox (No permissions to create new namespace). ",
-        ),
-    ],
-)
-async def test_missing_sandbox_support_is_reported_at_load(
-    tool: Tool, bwrap: Callable[[str], Path], script: str, message: str
-) -> None:
-    bwrap(script)
+async def test_missing_sandbox_support_is_reported_at_load(tool: Tool, bwrap: Callable[[str], Path]) -> None:
+    bwrap('echo "bwrap: No permissions to create new namespace"; exit 1')
     [problem] = tool.problems(boxed("true"))
-    assert f"shell.sandbox: {message}" in problem
+    assert "shell.sandbox: bubblewrap cannot create a sandbox (No permissions to create new namespace). " in problem
 
 
-async def test_forbidden_namespaces_name_the_setting(tool: Tool, bwrap: Callable[[str], Path]) -> None:
+async def test_forbidden_namespaces_name_the_settings(tool: Tool, bwrap: Callable[[str], Path]) -> None:
     """The program runs in a sandbox that forbids user namespaces."""
-    bwrap(
-        'test "$1" = --version && exec $REAL "$@"\n'
-        'exec $REAL --unshare-user --disable-userns --dev-bind / / -- $REAL "$@"'
-    )
+    bwrap('exec $REAL --unshare-user --disable-userns --dev-bind / / -- $REAL "$@"')
     [problem] = tool.problems(boxed("true"))
     assert "shell.sandbox: bubblewrap cannot create a sandbox (" in problem
+    assert "user.max_user_namespaces" in problem
 
 
 async def test_missing_bubblewrap_names_its_package(
@@ -359,7 +345,7 @@ async def test_sandbox_support_is_tested_once(
     folder = bwrap(f'echo "$1" >> "$(dirname "$0")/log"; {script}')
     for _ in range(200):
         assert len(tool.problems(boxed("true"))) == problems
-    assert len((folder / "programs" / "log").read_text().splitlines()) == 2  # its version, and one sandbox
+    assert len((folder / "programs" / "log").read_text().splitlines()) == 1
 
 
 @pytest.mark.build

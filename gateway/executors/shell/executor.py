@@ -67,7 +67,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if exit_code and not stdout.received and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
         if exit_code not in self.success_codes:
-            how = " ".join(filter(None, [_described(exit_code), self.launcher.limit_met(exit_code, said)]))
+            how = " ".join(filter(None, [_described(exit_code), self.launcher.limit_met(exit_code)]))
             return Failure(text=f"{how}{self._stream_ends(stdout, stderr)}")
         data, variables = stdout.data, {"exit_code": exit_code, "stderr": said}
         # Keep scratch paths in shortened output, because their removal would move the position of the gap.

@@ -20,7 +20,6 @@ only outside the sandbox. With `network: true`, abstract Unix sockets of the hos
 """
 
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -219,10 +218,6 @@ def _covered(path: str, places: Collection[str]) -> bool:
     return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
 
 
-_OLDEST: Final = (0, 8)
-"""The first version of bubblewrap with `--disable-userns` and `--size`."""
-
-
 def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
     """Return why bubblewrap cannot create a sandbox with these options, or None. This function blocks."""
     if not IS_LINUX:
@@ -243,14 +238,9 @@ def forget_sandboxes() -> None:
 
 @lru_cache(maxsize=16)  # a configuration can have hundreds of sandboxes of the same kind
 def _problem_of(program: str, _modified: int, options: tuple[str, ...]) -> str | None:
-    said = _run([program, "--version"])[1]
-    version = re.search(r"(\d+)\.(\d+)", said)
-    # If the version is unreadable, the attempt below decides.
-    if version is not None and (int(version[1]), int(version[2])) < _OLDEST:
-        return f"requires bubblewrap {'.'.join(map(str, _OLDEST))} or later, but this is {version[0]}"
     # Run `true` as the first process of the sandbox, so that no other process remains.
     code, said = _run([program, *options, "--as-pid-1", "--", "true"])
-    return None if code == 0 else f"bubblewrap cannot create a sandbox ({said or f'exit code {code}'}). {_remedy()}"
+    return None if code == 0 else f"bubblewrap cannot create a sandbox ({said or f'exit code {code}'}). {_REMEDY}"
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:
@@ -271,20 +261,8 @@ def _run(argv: Sequence[str]) -> tuple[int, str]:
     return done.returncode, " ".join(done.stdout.decode(errors="replace").split()).removeprefix("bwrap: ")[:200]
 
 
-# The second setting exists in Debian's kernels, and the third in Ubuntu's kernels since 23.10.
-_SWITCHES: Final = (
-    ("/proc/sys/user/max_user_namespaces", "0", "user.max_user_namespaces=15000"),
-    ("/proc/sys/kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
-    ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1", "kernel.apparmor_restrict_unprivileged_userns=0"),
+_REMEDY: Final = (
+    "It requires bubblewrap 0.8 or later and user namespaces. The kernel settings user.max_user_namespaces,"
+    " kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns can disable them. In a"
+    " container, the runtime must allow user namespaces and mounts (seccomp, AppArmor)"
 )
-"""For each kernel switch: its file, the value that disables user namespaces, and the setting that enables them."""
-
-
-def _remedy() -> str:
-    for path, forbidding, setting in _SWITCHES:
-        try:
-            if Path(path).read_text(encoding="ascii").strip() == forbidding:
-                return f"User namespaces are disabled. Enable them with `sysctl -w {setting}`"
-        except OSError:
-            continue
-    return "In a container, the runtime must allow user namespaces and mounts (seccomp, AppArmor)"

@@ -10,8 +10,8 @@ import socket
 import ssl
 import zlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from io import BytesIO
 from typing import Final, Self
 
@@ -123,25 +123,22 @@ class Pool:
         self.session: Final = session
         self.users = 0
 
-    @asynccontextmanager
-    async def exchange(self, request: Request) -> AsyncIterator[Answer]:
-        """Send a request and yield its response, without following redirects.
+    def request(self, request: Request) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Send a request when the context is entered, without following redirects.
 
         Raises:
             aiohttp.ClientError: The request failed.
             ValueError: A header contains a line break.
         """
-        body = request.body
-        sending = self.session.request(
+        url, body = request.url, request.body
+        return self.session.request(
             request.method,
-            request.url.with_user(None),  # aiohttp would create an `Authorization` header from a user.
+            # aiohttp would create an `Authorization` header from a user.
+            url.with_user(None) if "@" in url.raw_authority else url,
             headers=[(header.name, header.value) for header in request.headers],
             data=BytesIO(body) if body is not None and len(body) > _MAX_AT_ONCE else body,
-            skip_auto_headers=("Content-Type",),
             allow_redirects=False,
         )
-        async with self, sending as answer:
-            yield Answer(answer.status, answer.reason or "", answer.headers, answer.content)
 
     async def __aenter__(self) -> aiohttp.ClientSession:
         self.users += 1
@@ -186,7 +183,8 @@ class HttpClients:
         if not self._is_open:
             raise RuntimeError("The HTTP clients have not been started")
         if self._shared is None:
-            self._shared = _open(ClientProfile(guard=AddressGuard()), self._lookups, steps_of_requests())
+            profile = ClientProfile(guard=AddressGuard())
+            self._shared = _open(profile, self._lookups, trace_configs=[steps_of_requests()])
         return self._shared
 
     async def addresses_of(self, host: str) -> list[str]:
@@ -199,7 +197,7 @@ class HttpClients:
         pool = self._pools.get(profile)
         if pool is None:
             self._make_room()
-            pool = self._pools[profile] = Pool(_open(profile, self._lookups))
+            pool = self._pools[profile] = Pool(_open(profile, self._lookups, skip_auto_headers=["Content-Type"]))
         self._pools.move_to_end(profile)
         return pool
 
@@ -212,7 +210,11 @@ class HttpClients:
 
 
 def _open(
-    profile: ClientProfile, lookups: DaemonThreadPool, *observed_by: aiohttp.TraceConfig
+    profile: ClientProfile,
+    lookups: DaemonThreadPool,
+    *,
+    trace_configs: list[aiohttp.TraceConfig] | None = None,
+    skip_auto_headers: Sequence[str] = (),
 ) -> aiohttp.ClientSession:
     connector = aiohttp.TCPConnector(
         # No limit: `concurrency` already limits calls, and calls would wait unnoticed in a second queue.
@@ -227,7 +229,8 @@ def _open(
         headers={"User-Agent": USER_AGENT},
         proxy=profile.proxy,
         timeout=profile.timeout,
-        trace_configs=list(observed_by),
+        trace_configs=trace_configs,
+        skip_auto_headers=skip_auto_headers,
         response_class=_BoundedResponse,
         max_line_size=_MAX_HEADER,
         max_field_size=_MAX_HEADER,

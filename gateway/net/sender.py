@@ -157,10 +157,13 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             try:
                 # After a redirect back, the first origin gets the client certificate again, but no dropped headers.
                 pool = await self._pool(host, is_home=origin_of(request.url) == home)
-                async with pool.exchange(request) as answer:
+                async with pool, pool.request(request) as received:
+                    answer = Answer(
+                        received.status, received.reason or "", received.headers, received.content, is_redirected
+                    )
                     following = self._following(request, answer)
                     if following is None:
-                        yield replace(answer, is_redirected=True) if is_redirected else answer
+                        yield answer
                         return
             except (aiohttp.ClientError, AddressRefusedError, BodyTooLargeError) as error:
                 raise explained(error, host=host) from error

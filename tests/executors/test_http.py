@@ -103,6 +103,7 @@ def compiled(
         services=services,
         redactor=Redactor([SECRET]),
         idempotent=idempotent,
+        output=Output(template="{{ status }}"),
     )
     assert not scope.problems.has_errors, messages_of(scope)
     return executor

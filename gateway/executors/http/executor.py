@@ -30,7 +30,7 @@ from gateway.executors.output.media_types import JSON, decoded
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
 from gateway.executors.sign_in import with_sign_in
-from gateway.json_types import Json
+from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
 from gateway.net.address_guard import compile_policy
 from gateway.net.authorization import Authorization, OutboundServices, check_no_authorization
@@ -62,6 +62,8 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
     threads: DaemonThreadPool
     authorization: Authorization | None = None
     pages: Pages | None = None
+    has_output_template: bool = False
+    """Whether a template needs the status and the headers of responses."""
 
     async def execute(self, invocation: Invocation) -> Outcome:
         try:
@@ -181,10 +183,7 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         return RawOutput(
             data=response.body,
             media_type=_field(response.headers, "Content-Type"),
-            variables={
-                "status": response.status,
-                "headers": {name.lower(): _field(response.headers, name) for name in response.headers},
-            },
+            variables=_variables(response) if self.has_output_template else {},
             success="\n".join(_summary(response)) if response.status in _WITHOUT_CONTENT else None,
         )
 
@@ -197,6 +196,11 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         excerpt = clean(text).strip()
         shown = excerpt if len(excerpt) <= MAX_EXCERPT else f"{excerpt[:MAX_EXCERPT]}…"
         return "\n".join(filter(None, [*map(self.sanitizer.text, said), shown]))
+
+
+def _variables(response: Response) -> JsonObject:
+    headers: JsonObject = {name.lower(): _field(response.headers, name) for name in response.headers}
+    return {"status": response.status, "headers": headers}
 
 
 def _summary(response: Response) -> list[str]:
@@ -255,6 +259,7 @@ def compile_http(  # noqa: PLR0913 - the configuration and its context
         threads=services.worker_threads,
         authorization=authorizations.get(config.connection or ""),
         pages=None if config.pages is None else _compile_pages(config.pages, request.method, output, scope.at("pages")),
+        has_output_template=output is not None and output.template is not None,
     )
 
 

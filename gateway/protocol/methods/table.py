@@ -106,20 +106,18 @@ async def run_method(call: Call) -> Reply:
     observers = call.server.observers if method.is_call else call.server.observers_of_all
     trace, fields = call.trace, {CALL: call.id}
     token = LOG_CONTEXT.set(fields if trace is None else {**fields, TRACE_ID: trace.trace_id})
-    began = time.monotonic()
-    ending = CallResult(outcome=Outcome.CANCELLED)
+    began, ending = time.monotonic(), None
     _notify([observer.began for observer in observers], call)
     try:
-        reply, ending = await _answer(call, method)
+        reply, ending = await _answer(call, method, began)
         return reply
     finally:
-        if observers:
-            ending = replace(ending, seconds=time.monotonic() - began)
-            _notify([observer.ended for observer in observers], call, ending)
+        ending = ending or CallResult(outcome=Outcome.CANCELLED, seconds=time.monotonic() - began)
+        _notify([observer.ended for observer in observers], call, ending)
         LOG_CONTEXT.reset(token)
 
 
-async def _answer(call: Call, method: Method) -> tuple[Reply, CallResult]:
+async def _answer(call: Call, method: Method, began: float) -> tuple[Reply, CallResult]:
     progress, limit = None, None
     try:
         try:
@@ -149,7 +147,8 @@ async def _answer(call: Call, method: Method) -> tuple[Reply, CallResult]:
         failure = RpcError(ErrorCode.INTERNAL_ERROR, f"Internal error (correlation id {call.id})")
         reply = results.error_reply(failure, request_id=call.request_id, revision=call.revision)
         outcome = Outcome.PROTOCOL_ERROR
-    return reply, CallResult(outcome=outcome, error=failure, limit=limit, response=reply.body)
+    seconds = time.monotonic() - began
+    return reply, CallResult(outcome=outcome, seconds=seconds, error=failure, limit=limit, response=reply.body)
 
 
 def _notify(methods: Iterable[Callable[..., None]], *facts: object) -> None:

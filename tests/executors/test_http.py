@@ -15,6 +15,7 @@ import yaml
 from aiohttp import web
 
 from gateway.config.models.backends import Connection, Http
+from gateway.config.models.definition_keys import Output
 from gateway.config.models.interpolated_text import InterpolatedText, Interpolation
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import ExecutionError

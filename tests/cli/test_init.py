@@ -373,7 +373,7 @@ async def test_unfetched_document_is_reported_with_the_reason(run: Run, tmp_path
         (["sqlite", "nothing.db"], "nothing.db: no such file"),
         (["sqlite", "config.yaml"], "config.yaml: is not a readable SQLite database"),
         (["sqlite", "empty.db"], "empty.db: has no tables"),
-        (["mcp-json", "broken.json"], "broken.json:1:2: JSON syntax: expected a key in double quotes"),
+        (["mcp-json", "broken.json"], "broken.json:1:2: JSON syntax: unexpected character, expected a string key"),
         (["mcp-json", "list.json"], "list.json:1:1: expected a JSON object with `mcpServers` or `servers`"),
         (["openapi", "config.yaml"], "config.yaml: is not OpenAPI. Use OpenAPI 3.x or Swagger 2.0"),
         (["openapi", "ftp://example.com/shop.yaml"], "the scheme ftp: is not supported"),

@@ -51,12 +51,12 @@ def test_commented_out_servers_are_ignored(tmp_path: Path, text: str) -> None:
         ('{\n /* {"mcpServers": {}}', "2:2"),
         ('{"mcpServers": {"a": {"command": "x\\q"}}}', "1:36"),
         ('{"mcpServers": {"a": {"command": "x\n"}}}', "1:36"),
-        ('{"mcpServers": {"a": {"command": "x}}}', "1:34"),
+        ('{"mcpServers": {"a": {"command": "x}}}', "1:39"),
         ('{"mcpServers": {"a": {"timeout": NaN}}}', "1:34"),
         ('{"mcpServers": {"a": [1,,2]}}', "1:25"),
         ('{"mcpServers": {"a" {}}}', "1:21"),
         ('{"mcpServers": {"a": {}', "1:24"),
-        ('{"a":' * 100_000, "1:326"),
+        ('{"a":' * 100 + "1" + "}" * 100, "1:326"),
     ],
 )
 def test_invalid_json_is_an_error_at_its_position(tmp_path: Path, text: str, place: str) -> None:

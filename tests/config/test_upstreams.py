@@ -103,12 +103,9 @@ def test_client_file_can_contain_any_json_text(tmp_path: Path, has_escapes: bool
 @pytest.mark.parametrize("half", ["\\ud83d", "\\ude00\\ud83d", "\\ud83d\\\\ude00"])
 def test_unpaired_surrogate_in_a_client_file_is_an_error(tmp_path: Path, half: str) -> None:
     config = loaded(tmp_path, "mcp_json: [a.json]", a=f'{{"mcpServers": {{"a": {{"command": "x{half}"}}}}}}')
-    assert [str(each) for each in config.problems] == [
-        (
-            f"{tmp_path}/a.json:1:36: mcp_json: JSON syntax: JSON does not allow this control character or escape in a "
-            "string"
-        )
-    ]
+    [problem] = config.problems
+    assert str(problem).startswith(f"{tmp_path}/a.json:1:36: mcp_json: JSON syntax: ")
+    assert problem.message.endswith("surrogate in string")
 
 
 def test_upstream_kinds_can_be_disabled(tmp_path: Path) -> None:

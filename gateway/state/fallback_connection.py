@@ -4,10 +4,10 @@ If the disk is full, or the file is read-only, corrupt or locked, the connection
 the file regularly, and copies the rows back when the file works again. A corrupt file is renamed and replaced.
 """
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -31,7 +31,7 @@ log: Final = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
-"""A function that reads and writes rows. It can run twice if the file fails, so it must have no other effects."""
+"""A function that reads and writes rows. It can run twice if it or the file fails, so it must have no other effects."""
 
 
 class SqliteStatement(msgspec.Struct, frozen=True):
@@ -46,12 +46,8 @@ class SqliteStatement(msgspec.Struct, frozen=True):
 
 class Transaction(msgspec.Struct, eq=False):
     work: Work[Json]
+    future: Future[Json]
     durable: bool = False
-    answer: asyncio.Future[Json] | None = None
-    outcome: tuple[Json, BaseException | None] = (None, None)
-
-    def finish(self, result: Json, error: BaseException | None = None) -> None:
-        self.outcome = (result, error)
 
 
 class FallbackConnection:
@@ -104,56 +100,54 @@ class FallbackConnection:
                 self._transact(jobs)
             except sqlite3.Error as error:
                 self._fail(error)
+        # The fault has rolled back the transaction, so the unfinished jobs run again in memory.
+        others: list[Transaction] = []
+        for job in (each for each in jobs if not each.future.done()):
+            if job.durable:
+                job.future.set_exception(NotStoredError(self.problem or "no state directory"))
             else:
-                return
-        for job in jobs:
-            # The fault has rolled back the whole transaction, so all jobs run again.
-            job.finish(None, NotStoredError(self.problem or "no state directory") if job.durable else None)
-        others = [job for job in jobs if not job.durable]
+                others.append(job)
         try:
             if others:
                 self._transact(others)
         except sqlite3.Error as error:  # Out of memory.
             for job in others:
-                job.finish(None, error)
+                if not job.future.done():
+                    job.future.set_exception(error)
 
     def _transact(self, jobs: Sequence[Transaction]) -> None:
+        """Commit all jobs together or, if a job fails, one by one. Raise sqlite3.Error if the file or disk fails."""
+        try:
+            results = self._committed(jobs)
+        except Exception as error:  # Boundary: the caller gets the error.
+            if is_fault(error):
+                raise
+            if len(jobs) == 1:
+                jobs[0].future.set_exception(error)
+                return
+            for job in jobs:
+                self._transact([job])
+        else:
+            for job, result in zip(jobs, results, strict=True):
+                job.future.set_result(result)
+
+    def _committed(self, jobs: Sequence[Transaction]) -> list[Json]:
         connection = self._connection
         try:
             # A single statement needs no explicit transaction. IMMEDIATE acquires the lock before any work
             # (https://www.sqlite.org/lang_transaction.html).
             if len(jobs) > 1 or not isinstance(jobs[0].work, SqliteStatement):
                 connection.execute("BEGIN IMMEDIATE")
-            for job in jobs:
-                self._attempt(job, is_alone=len(jobs) == 1)
-            # No transaction is open after a single statement or a single failed job.
+            results = [job.work(connection) for job in jobs]
             if connection.in_transaction:
                 connection.execute("COMMIT")
-        except sqlite3.Error:
+        except BaseException:
             # ROLLBACK fails harmlessly if SQLite has rolled back already
             # (https://www.sqlite.org/lang_transaction.html, "Response To Errors Within A Transaction").
             with suppress(sqlite3.Error):
                 connection.execute("ROLLBACK")
             raise
-
-    def _attempt(self, job: Transaction, *, is_alone: bool) -> None:
-        connection = self._connection
-        has_savepoint = not (is_alone or isinstance(job.work, SqliteStatement))
-        if has_savepoint:
-            connection.execute("SAVEPOINT job")
-        try:
-            job.finish(job.work(connection))
-        except Exception as error:  # Boundary: the caller gets the error.
-            if is_fault(error):
-                raise
-            job.finish(None, error)
-            if has_savepoint:
-                connection.execute("ROLLBACK TO job")
-            elif is_alone and connection.in_transaction:
-                connection.execute("ROLLBACK")
-        if has_savepoint:
-            # ROLLBACK TO keeps the savepoint open (https://www.sqlite.org/lang_savepoint.html).
-            connection.execute("RELEASE job")
+        return results
 
     def _fail(self, error: sqlite3.Error | OSError) -> None:
         assert self.path is not None  # noqa: S101 - there was a file

@@ -5,7 +5,7 @@ https://www.sqlite.org/wal.html, https://www.sqlite.org/rescode.html
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,6 @@ import msgspec
 
 BUSY_SECONDS: Final = 1.0
 """The maximum time to wait for another process's lock."""
-_ROWS: Final = 500
 _TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
 _VERSIONS: Final = (
     "CREATE TABLE IF NOT EXISTS schema_versions (store TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT"
@@ -131,22 +130,20 @@ def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection, *, replace
     others. Return whether all rows could be read.
     """
     whole = True
-    for (table,) in target.execute(_TABLES).fetchall():
-        if replace:
-            target.execute(f'DELETE FROM "{table}"')  # noqa: S608 - our own table names
+
+    def rows(table: str) -> Iterator[tuple[object, ...]]:
+        nonlocal whole
         try:
-            rows = source.execute(f'SELECT * FROM "{table}"')  # noqa: S608
-            places = ", ".join("?" * len(rows.description))
-            some = rows.fetchmany(_ROWS)
+            yield from source.execute(f'SELECT * FROM "{table}"')  # noqa: S608 - our own table names
         except sqlite3.DatabaseError:
             whole = False
-            continue
-        while some:
-            target.executemany(f'INSERT OR REPLACE INTO "{table}" VALUES ({places})', some)  # noqa: S608
-            try:
-                some = rows.fetchmany(_ROWS)
-            except sqlite3.DatabaseError:
-                whole, some = False, []
+
+    for (table,) in target.execute(_TABLES).fetchall():
+        if replace:
+            target.execute(f'DELETE FROM "{table}"')  # noqa: S608
+        columns = len(target.execute(f'SELECT * FROM "{table}" LIMIT 0').description)  # noqa: S608
+        places = ", ".join("?" * columns)
+        target.executemany(f'INSERT OR REPLACE INTO "{table}" VALUES ({places})', rows(table))  # noqa: S608
     return whole
 
 

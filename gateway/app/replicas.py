@@ -1,7 +1,7 @@
 """Shares run-time changes with other replicas, and delays announcements until all replicas serve the same lists."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -19,8 +19,15 @@ from gateway.state.replica import Replica
 
 log: Final = structlog.get_logger(__name__)
 
-_SERVED: Final = "catalog served"
 _FOLLOW_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 1.0
+_HELD_POLL_SECONDS: Final = 0.05
+_EXCHANGE: Final = """
+redis.call('HSET', KEYS[1], unpack(ARGV))
+redis.call('EXPIRE', KEYS[1], 60)
+return redis.call('HGETALL', KEYS[1])
+"""
+"""Writes fingerprints, and returns the fingerprints of all replicas. A field is a list and the name of a replica."""
 _RESPONSE_SECONDS: Final = 2.0
 """How many seconds a call waits for other replicas after it has enabled or disabled a tool, resource or prompt."""
 _LISTS: Final[dict[str, ListKind]] = {"tools": "tools", "prompts": "prompts", "resources": "resources"}
@@ -30,13 +37,6 @@ _SIGN_IN: Final = "sign-in"
 _KEPT_SECONDS: Final = 60
 _REFRESH_SECONDS: Final = 20.0
 _SWITCHES: Final = frozenset({"enabled", "disabled"})
-
-
-class ServedCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    replica: str
-    fingerprints: Mapping[str, str] | None
-    """The fingerprint of each list. None if the replica has stopped."""
-    wants_reply: bool = False
 
 
 class AnnouncementsDue(msgspec.Struct, frozen=True):
@@ -60,101 +60,86 @@ class CatalogAgreement:
     """Delays announcements of changed lists until all replicas serve the new lists.
 
     After an announcement, a client can send its next request to any replica. A replica that has not reloaded yet would
-    return the old list. Replicas therefore exchange fingerprints of their lists. Changes are announced once all
-    fingerprints are equal, or after a timeout. If a replica catches up after the timeout, the changed lists are
-    announced again.
+    return the old list. Replicas therefore write the fingerprints of their lists to the store. Changes are announced
+    once all fingerprints are equal, or after a timeout. If a replica catches up after the timeout, the changed lists
+    are announced again.
     """
 
     def __init__(self, replica: Replica, *, store: CatalogStore, events: Events) -> None:
         self._replica: Final = replica
         self._store: Final = store
         self._events: Final = events
-        self._others: Final[dict[str, Mapping[str, str]]] = {}
-        self._differing: frozenset[str] = frozenset()
-        """Lists of which another replica serves a different version."""
-        self._owed: frozenset[str] = frozenset()
-        """Lists to announce again, because clients could have read an old version."""
+        self._key: Final = f"{replica.store.prefix}catalogs"
+        self._held_until: float | None = None
+        """The time of the event loop at which delayed changes are announced. None if no changes are delayed."""
+        self._has_changed: Final = asyncio.Event()
         self._is_agreed: Final = asyncio.Event()
         self._is_agreed.set()
-        self._following: asyncio.Task[None] | None = None
         self._tasks: Final = BackgroundTasks()
-        replica.mailbox.on(_SERVED, self._take)
-        replica.store.on_return(lambda: self._publish(wants_reply=True))
+        self._tasks.begin(self._follow(), name="catalog agreement")
 
     async def close(self) -> None:
         await self._tasks.cancel()
         if not self._replica.store.is_unavailable:
-            await self._publish(is_over=True)
+            with suppress(StoreUnavailableError):
+                fields = [f"{kind} {self._replica.name}" for kind in _LISTS]
+                await self._replica.store.command("HDEL", self._key, *fields)
 
     def holds_announcements(self) -> bool:
-        self._tasks.begin(self._publish(), name="catalog agreement")
-        self._compare()
+        self._has_changed.set()
         # Replicas cannot agree without the store, so clients are notified at once.
-        if self._is_agreed.is_set() or self._replica.store.is_unavailable:
+        if self._replica.store.is_unavailable:
             return False
-        if self._following is None or self._following.done():
-            self._following = self._tasks.begin(self._follow(), name="catalog agreement")
+        self._is_agreed.clear()
+        self._held_until = self._held_until or asyncio.get_running_loop().time() + _FOLLOW_SECONDS
         return True
-
-    async def _follow(self) -> None:
-        with suppress(TimeoutError, StoreUnavailableError):
-            async with asyncio.timeout(_FOLLOW_SECONDS):
-                await self._forget_dead()
-                await self._is_agreed.wait()
-        # From here on, `_compare` announces changes.
-        self._following = None
-        self._events.publish(AnnouncementsDue())
-        self._owed = self._differing
 
     async def wait(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(_RESPONSE_SECONDS):
                 await self._is_agreed.wait()
 
-    async def _take(self, body: bytes) -> bytes:
-        message = _DECODER.decode(body)
-        if message.fingerprints is None:
-            self._others.pop(message.replica, None)
-        else:
-            self._others[message.replica] = message.fingerprints
-        self._compare()
-        if message.wants_reply:
-            await self._replica.mailbox.tell(message.replica, _SERVED, self._message())
-        return b""
+    async def _follow(self) -> None:
+        owed: frozenset[ListKind] = frozenset()
+        while True:
+            self._has_changed.clear()
+            differing: frozenset[ListKind] = frozenset()
+            with suppress(StoreUnavailableError):
+                differing = await self._differing()
+            if self._has_changed.is_set():
+                continue
+            if not differing:
+                self._is_agreed.set()
+            if repeated := owed - differing:
+                self._events.publish(AnnouncementsDue(sorted(repeated)))
+                owed &= differing
+            if self._held_until is not None and (
+                not differing or asyncio.get_running_loop().time() >= self._held_until
+            ):
+                self._held_until = None
+                self._events.publish(AnnouncementsDue())
+            if self._held_until is None:
+                owed = differing  # clients could read an old version of these lists
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_SECONDS if self._held_until is None else _HELD_POLL_SECONDS):
+                    await self._has_changed.wait()
 
-    def _compare(self) -> None:
-        own = self._store.current.fingerprints
-        self._differing = frozenset(
-            kind for kind in _LISTS if any(other.get(kind) != own.get(kind) for other in self._others.values())
-        )
-        if self._differing:
-            self._is_agreed.clear()
-        else:
-            self._is_agreed.set()
-        if self._following is None:
-            if repeated := [kind for name, kind in _LISTS.items() if name in self._owed - self._differing]:
-                self._events.publish(AnnouncementsDue(repeated))
-            self._owed = self._differing
-
-    async def _forget_dead(self) -> None:
-        own = self._store.current.fingerprints
-        for name in [name for name, other in self._others.items() if other != own]:
-            if not await self._replica.mailbox.is_there(name):
-                self._others.pop(name, None)
-        self._compare()
-
-    async def _publish(self, *, wants_reply: bool = False, is_over: bool = False) -> None:
-        with suppress(StoreUnavailableError):
-            await self._replica.mailbox.tell_all(_SERVED, self._message(wants_reply=wants_reply, is_over=is_over))
-
-    def _message(self, *, wants_reply: bool = False, is_over: bool = False) -> bytes:
-        fingerprints = None if is_over else dict(self._store.current.fingerprints)
-        return msgspec.msgpack.encode(
-            ServedCatalog(replica=self._replica.name, fingerprints=fingerprints, wants_reply=wants_reply)
-        )
-
-
-_DECODER: Final = msgspec.msgpack.Decoder(ServedCatalog)
+    async def _differing(self) -> frozenset[ListKind]:
+        """Write the fingerprints of this replica. Return the lists of which a running replica has another version."""
+        own = {kind: self._store.current.fingerprints.get(kind, "") for kind in _LISTS.values()}
+        values = [part for kind, mark in own.items() for part in (f"{kind} {self._replica.name}", mark)]
+        found = await self._replica.store.run(_EXCHANGE, [self._key], *values)
+        differing: set[ListKind] = set()
+        for field, mark in zip(found[::2], found[1::2], strict=True):
+            kind, _, name = field.decode().partition(" ")
+            known = _LISTS.get(kind)
+            if known is None or mark.decode() == own[known]:
+                continue
+            if await self._replica.mailbox.is_there(name):
+                differing.add(known)
+            else:
+                await self._replica.store.command("HDEL", self._key, field)
+        return frozenset(differing)
 
 
 class SharedChanges:

@@ -120,7 +120,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     warnings: tuple[Problem, ...] = ()
     redactor: Redactor
     pins: DefinitionDigests = msgspec.field(default_factory=dict)
-    """Digests of the served definitions, which can be older, locked versions of the definitions in the files."""
+    """Digests of the served definitions, which can be older, locked versions of the definitions of upstreams."""
     lock_differences: tuple[Difference, ...] = ()
     limits: CallLimits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)

@@ -26,19 +26,10 @@ _MOST_NAMED: Final = 9
 """Maximum number of definitions that a warning names after the first one."""
 _VERSION: Final = 1
 _OFFERED: Final = "offered"
-_KINDS: Final = {"tools", "resources", "templates", "prompts"}
 _SECTIONS: Final = ("server", *LISTS, SKILLS, CLAIMS, PAGES)
 
-
+_Kind = Literal["tools", "resources", "templates", "prompts"]
 LockChange = Literal["added", "changed", "removed"]
-
-_EFFECTS: Final[Mapping[LockChange, str]] = {
-    "added": "is not served",
-    # `keep_locked` serves the locked version if the process still has it.
-    "changed": "only its locked version is served, if available",
-    "removed": "is not served",
-}
-"""Ends of warnings about definitions that differ from an enforced lock."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +55,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """The locked digests, or None if the file does not exist or is unusable."""
     problem: str = ""
     """Why the file is unusable, or "" if the file is valid or missing."""
-    offered: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.field(default_factory=dict)
+    offered: Mapping[str, Mapping[_Kind, Sequence[JsonObject]]] = msgspec.field(default_factory=dict)
     """Definitions of each upstream when the lock was written, by upstream and kind, in the format of MCP 2026-07-28."""
     excludes: bool = True
     """Whether changed definitions are left out if the lock is enforced. If false, they are only reported."""
@@ -109,42 +100,38 @@ def read_lock(path: Path) -> Lock:
     if not path.exists():
         return Lock(path=path, pins=None)
     try:
-        text = decode(read_bytes(path))
-        return Lock(path=path, pins=parsed(text), offered=_offered_in(text))
+        found = parsed(decode(read_bytes(path)))
     except UnreadableError as error:
         return Lock(path=path, pins=None, problem=f"{path} {error}")
-    except ValueError as error:
+    except (ValueError, msgspec.ValidationError) as error:
         return Lock(path=path, pins=None, problem=f"{path} is not a lock file: {error}")
+    return Lock(path=path, pins=found.pins, offered=found.offered)
 
 
-def parsed(text: str) -> dict[Name, DefinitionDigest]:
-    """Parse the locked digests in the text of a lock file.
+class _LockFile(msgspec.Struct, frozen=True):
+    version: Literal[1]
+    offered: dict[str, dict[_Kind, list[dict[str, Any]]]] = {}
+    server: dict[str, dict[str, str]] = {}
+    tools: dict[str, dict[str, str]] = {}
+    resources: dict[str, dict[str, str]] = {}
+    prompts: dict[str, dict[str, str]] = {}
+    skills: dict[str, dict[str, str]] = {}
+    claims: dict[str, dict[str, str]] = {}
+    pages: dict[str, dict[str, str]] = {}
+
+    @property
+    def pins(self) -> dict[Name, DefinitionDigest]:
+        return {(section, name): parts for section in _SECTIONS for name, parts in getattr(self, section).items()}
+
+
+def parsed(text: str) -> _LockFile:
+    """Parse the text of a lock file.
 
     Raises:
-        ValueError: the file is malformed, or was written by a different version of the gateway.
+        ValueError: the text is not JSON.
+        msgspec.ValidationError: the file is malformed, or was written by a different version of the gateway.
     """
-    content = json.loads(text)
-    if not isinstance(content, dict) or "version" not in content:
-        raise ValueError("expected an object with a `version`")
-    if content["version"] != _VERSION:
-        raise ValueError(f"its version is {content['version']!r}, but only version {_VERSION} is supported")
-    pins: dict[Name, DefinitionDigest] = {}
-    for section in _SECTIONS:
-        for name, parts in _mapping(content.get(section, {}), section).items():
-            pins[section, name] = {part: str(digest) for part, digest in _mapping(parts, f"{section}.{name}").items()}
-    return pins
-
-
-def _offered_in(text: str) -> Mapping[str, Mapping[str, list[JsonObject]]]:
-    try:
-        found: Mapping[str, Mapping[str, list[JsonObject]]] = msgspec.convert(
-            json.loads(text).get(_OFFERED, {}), dict[str, dict[str, list[dict[str, Any]]]]
-        )
-    except msgspec.ValidationError as error:
-        raise ValueError(f"`{_OFFERED}`: {error}") from error
-    if unknown := {kind for lists in found.values() for kind in lists} - _KINDS:
-        raise ValueError(f"`{_OFFERED}` has the unknown lists {', '.join(sorted(unknown))}")
-    return found
+    return msgspec.convert(json.loads(text), _LockFile)
 
 
 def offered_by(origins: Mapping[DocumentPath, SourceDefinition]) -> dict[str, dict[str, list[JsonObject]]]:
@@ -178,7 +165,9 @@ def differences(now: DefinitionDigests, locked: DefinitionDigests) -> tuple[Diff
 
 def _warning(first: Difference, others: Sequence[Difference], *, is_enforced: bool) -> str:
     subject = f"`{'.'.join(first.name)}` " if first.change == "removed" else ""
-    effect = f", and {_EFFECTS[first.change]}" if is_enforced else ""
+    # A source such as an upstream can still serve the locked version.
+    what = "the new version" if first.change == "changed" else "it"
+    effect = f", so {what} is not served" if is_enforced else ""
     named = [f"`{'.'.join(each.name)}`" for each in others[:_MOST_NAMED]]
     if len(others) > _MOST_NAMED:
         named.append(f"{len(others) - _MOST_NAMED} more (`{COMMAND} --check` lists them)")
@@ -194,12 +183,6 @@ def _between(name: Name, now: DefinitionDigests, locked: DefinitionDigests) -> D
     first, second = now[name], locked[name]
     parts = sorted(part for part in first.keys() | second.keys() if first.get(part) != second.get(part))
     return Difference(name=name, change="changed", parts=tuple(parts)) if parts else None
-
-
-def _mapping(value: Json, place: str) -> Mapping[str, Json]:
-    if not isinstance(value, dict):
-        raise ValueError(f"expected an object as {place}")  # noqa: TRY004 - the file is invalid
-    return value
 
 
 _PARTS: Final[Mapping[str, tuple[str, ...]]] = {"markup": ("text", "blob"), "media_type": ("mimeType",)}

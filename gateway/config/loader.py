@@ -42,7 +42,6 @@ class Unavailable(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Name of the definition, or name of the OpenAPI entry and operation, such as `shop: GET /items`."""
     reason: str
-    is_locked_out: bool = False
 
     def __str__(self) -> str:
         return f"{self.kind}.{self.name} is not available here: {self.reason}"

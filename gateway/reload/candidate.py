@@ -1,17 +1,14 @@
-"""Defines the result of a successful load, and keeps serving locked versions of changed definitions."""
+"""Defines the result of a successful load."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.digests import INSTRUCTIONS, SKILLS, DefinitionDigests, Name, instructions_of
 from gateway.catalog.file_dependencies import ResolvedRoot
 from gateway.catalog.lock import Lock
-from gateway.catalog.primitives import ResourceTemplate
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.document import LISTS, Document
 from gateway.errors import Location, Problem
@@ -73,8 +70,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     roots: Mapping[str, ResolvedRoot]
     """Directories that serve files or limit arguments, with their resolved paths and symbolic links."""
     lock: Lock
-    keeps_earlier: bool
-    """Whether the lock causes a definition of an earlier catalog to be served."""
     owners: Mapping[DocumentPath, DocumentPath]
     """Entries that serve names offered by several entries, by name. The next load keeps these entries."""
     exposures: Mapping[str, Problem]
@@ -89,39 +84,3 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     def lock_differences(self) -> Sequence[str]:
         """Descriptions of the differences between the files and the lock."""
         return [str(each) for each in self.catalog.lock_differences]
-
-
-def keep_locked(catalog: Catalog, *, served: Catalog | None, locked: DefinitionDigests, document: Document) -> Catalog:
-    """Return `catalog` with the locked versions of definitions that the lock excludes from `catalog`.
-
-    Only versions that `served` contains can be added, because a lock file contains digests and no definitions.
-
-    Definitions that were removed from the files are not added, so that an operator can remove a tool at once. Skills
-    are not added either, because their files are read on request.
-    """
-    left_out = {(each.kind, each.name) for each in catalog.left_out if each.is_locked_out}
-    if served is None:
-        return catalog
-    pinned = {name for name in left_out if name in locked and name[0] != SKILLS}
-    # The served version can differ from the lock, for example after `mcp-gateway lock`.
-    kept = {name for name in pinned if served.pins.get(name) == locked[name]}
-    if not kept:
-        return catalog
-    primitives = [*catalog.primitives(), *(each for each in served.primitives() if (each.kind, each.name) in kept)]
-    names = [(kind, name) for kind in LISTS for name in getattr(document, kind)]
-    order: dict[Name, int] = {name: index for index, name in enumerate(names)}
-    # Files of skills and pages of tools are not in a section, so they come last. Templates follow resources.
-    primitives.sort(
-        key=lambda each: (isinstance(each, ResourceTemplate), order.get((each.kind, each.name), len(order)))
-    )
-    return replace(
-        catalog.with_primitives(primitives),
-        redactor=catalog.redactor | served.redactor,  # kept definitions can contain old secrets
-        instructions=served.instructions if INSTRUCTIONS in kept else catalog.instructions,
-        upstream_instructions={
-            **catalog.upstream_instructions,
-            **{name: text for name, text in served.upstream_instructions.items() if instructions_of(name) in kept},
-        },
-        left_out=tuple(each for each in catalog.left_out if (each.kind, each.name) not in kept),
-        pins={**catalog.pins, **{name: served.pins[name] for name in kept}},
-    )

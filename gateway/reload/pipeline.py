@@ -40,7 +40,7 @@ from gateway.config.secrets.redactor import LiveRedactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.sandbox import forget_sandboxes
-from gateway.reload.candidate import NO_PLACES, Candidate, definition_places, keep_locked
+from gateway.reload.candidate import NO_PLACES, Candidate, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
 from gateway.threads import DaemonThreadPool
@@ -201,7 +201,7 @@ class ReloadPipeline:
         try:
             config, identity = with_identity(loaded, dependencies=dependencies)
             lock = read_lock(config.lock_file)
-            compiled = compile_catalog(
+            catalog = compile_catalog(
                 config,
                 services=self._services,
                 plugins=self._plugins,
@@ -212,9 +212,7 @@ class ReloadPipeline:
             )
         finally:
             self._attempted = watch_loaded(loaded) | watch_dependencies(loaded.lock_file, dependencies)
-        earlier = None if served is None else served.catalog
-        catalog = keep_locked(compiled, served=earlier, locked=lock.pins or {}, document=config.document)
-        known = frozenset[Problem]() if earlier is None else frozenset(earlier.warnings)
+        known = frozenset[Problem]() if served is None else frozenset(served.catalog.warnings)
         code = self._plugins.contents
         candidate = Candidate(
             document=config.document,
@@ -226,7 +224,6 @@ class ReloadPipeline:
             watch=self._attempted,
             roots=dependencies.roots,
             lock=lock,
-            keeps_earlier=catalog is not compiled,
             owners=config.owners,
             exposures=exposures(config),
             places=definition_places(config) if self._keeps_places else NO_PLACES,
@@ -244,8 +241,7 @@ class ReloadPipeline:
         self.store.swap(candidate.catalog)
         if self.tls is not None and candidate.identity is not None:
             self.tls.use(candidate.identity)
-        if not candidate.keeps_earlier:  # Kept definitions can use plugin code that nothing else uses.
-            self._unload_plugins()
+        self._unload_plugins()
         self._follow(candidate.document)
 
     def announce(self) -> None:

@@ -251,9 +251,7 @@ class UpstreamSource:
             entry=SourceEntry(
                 definitions=definitions_of(entry, lists),
                 fingerprint=_fingerprint(name, lists),
-                reviewed=definitions_of(as_locked, ServerLists(**{**msgspec.structs.asdict(lists), **locked}))
-                if locked
-                else {},
+                reviewed=definitions_of(as_locked, msgspec.structs.replace(lists, **locked)) if locked else {},
                 instructions={name: lists.instructions} if upstream.instructions and lists.instructions else {},
             ),
             warnings=entry.warnings,

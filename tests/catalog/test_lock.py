@@ -183,7 +183,7 @@ def test_equal_differences_are_one_warning(tmp_path: Path, services: Services, c
 
 def test_lock_round_trip(before: DefinitionDigests) -> None:
     text = rendered(before)
-    assert parsed(text) == before
+    assert parsed(text).pins == before
     assert json.loads(text)["version"] == 1
     assert text == rendered(dict(reversed([*before.items()])))
 
@@ -192,12 +192,12 @@ def test_lock_round_trip(before: DefinitionDigests) -> None:
     ("text", "reason"),
     [
         ("<<<<<<< HEAD\n{}", "is not a lock file: Expecting value"),
-        ("[]", "expected an object with a `version`"),
-        ('{"version": 2}', "its version is 2"),
-        ('{"version": 1, "tools": []}', "expected an object as tools"),
-        ('{"version": 1, "tools": {"a": "b"}}', "expected an object as tools.a"),
-        ('{"version": 1, "offered": {"up": []}}', "is not a lock file: `offered`: Expected `object`"),
-        ('{"version": 1, "offered": {"up": {"roots": []}}}', "`offered` has the unknown lists roots"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"version": 2}', "Invalid enum value 2 - at `$.version`"),
+        ('{"version": 1, "tools": []}', "got `array` - at `$.tools`"),
+        ('{"version": 1, "tools": {"a": "b"}}', "got `str` - at `$.tools[...]`"),
+        ('{"version": 1, "offered": {"up": []}}', "Expected `object`, got `array` - at `$.offered[...]`"),
+        ('{"version": 1, "offered": {"up": {"roots": []}}}', "Invalid enum value 'roots'"),
     ],
 )
 def test_invalid_lock_is_a_warning_or_an_error_if_enforced(

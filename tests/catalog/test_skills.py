@@ -17,7 +17,6 @@ from gateway.config.loader import load
 from gateway.errors import ConfigError, ExecutionError, Problem
 from gateway.executors.shared_services import Services
 from gateway.json_types import Json
-from gateway.reload.candidate import keep_locked
 from tests.catalog.conftest import Compile
 from tests.catalog.test_resources import read
 
@@ -350,27 +349,6 @@ async def test_enforced_lock_pins_skill_files(tmp_path: Path, services: Services
     assert [str(each) for each in after.left_out] == [
         "skills.a is not available here: was changed (files) since the lock was written"
     ]
-    kept = keep_locked(after, served=before, locked=lock.pins or {}, document=load(tmp_path / "config.yaml").document)
-    assert kept.skills == {}
-
-
-async def test_locked_skill_does_not_change_the_list(tmp_path: Path, services: Services) -> None:
-    skill(tmp_path, "a")
-    text = "server: {lock: enforce}\nskills: [skills/*]\nresources: {docs: {files: '*.md'}}\ntools: {t: {content: A}}"
-    (tmp_path / "one.md").touch()
-
-    def served(text: str, lock: Lock | None = None) -> Catalog:
-        (tmp_path / "config.yaml").write_text(text)
-        loaded = load(tmp_path / "config.yaml", environ={})
-        return compile_catalog(loaded, services=services, plugins=Plugins(), generation=1, lock=lock)
-
-    before = served(text)
-    lock = Lock(path=tmp_path / "mcp-gateway.lock", pins=before.pins)
-    after, document = served(text.replace("content: A", "content: B"), lock), load(tmp_path / "config.yaml").document
-    kept = keep_locked(after, served=before, locked=before.pins, document=document)
-    assert after.tools == {}
-    assert (list(kept.tools), list(kept.resources)) == (["t"], list(before.resources))
-    assert kept.fingerprints == before.fingerprints
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ async def test_edit_is_served_when_the_lock_is_renewed(tmp_path: Path) -> None:
         assert (await status(url))["lock"]["differs"] == []
         tools.write_text(TOOLS.replace("}}", "}, more: {description: More., content: y}}"))
         warned = await daemon.event("configuration warning")
-        assert "tools.more: was added since the lock was written, and is not served" in warned["problem"]
+        assert "tools.more: was added since the lock was written, so it is not served" in warned["problem"]
         now = await status(url)
         assert now["tools"] == {"look": "content"}
         assert now["lock"]["differs"] == ["tools.more was added since the lock was written"]

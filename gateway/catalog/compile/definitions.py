@@ -128,7 +128,7 @@ def compile_definitions(
     """Compile all definitions and skills that are not in `excluded`, which maps names to reasons."""
     left_out = [*loaded.left_out]
     for (kind, name), reason in excluded.items():
-        left_out.append(Unavailable(kind=kind, name=name, reason=reason, is_locked_out=True))
+        left_out.append(Unavailable(kind=kind, name=name, reason=reason))
     finished = partial(_finished, redactor=context.redactor)
     compiled: list[Primitive] = []
     for section, compile_one in _COMPILE_ONE.items():

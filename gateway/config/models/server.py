@@ -44,8 +44,8 @@ class Server(Model):
     website_url: Annotated[str, matching(r"https?://[^\s/?#]\S*", "a URL such as https://example.com")] | None = None
     """URL of a page with more information."""
     lock: Literal["report", "enforce"] = "report"
-    """What to do if a definition differs from `mcp-gateway.lock`: report it, or with `enforce` serve the locked version
-    instead. `mcp-gateway lock` writes that file."""
+    """What to do if a definition differs from `mcp-gateway.lock`: report it, or with `enforce` also not serve it. For
+    upstreams, `enforce` serves the locked version. `mcp-gateway lock` writes that file."""
     page_size: PositiveCount = 200
     """Number of entries on one page of a list."""
     cache_ttl: Duration = timedelta(seconds=5)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -28,7 +28,7 @@ _VERSION: Final = 1
 _OFFERED: Final = "offered"
 _SECTIONS: Final = ("server", *LISTS, SKILLS, CLAIMS, PAGES)
 
-_Kind = Literal["tools", "resources", "templates", "prompts"]
+_Kind = Annotated[str, msgspec.Meta(pattern="^(tools|resources|templates|prompts)$")]
 LockChange = Literal["added", "changed", "removed"]
 
 
@@ -55,7 +55,7 @@ class Lock(msgspec.Struct, frozen=True, kw_only=True):
     """The locked digests, or None if the file does not exist or is unusable."""
     problem: str = ""
     """Why the file is unusable, or "" if the file is valid or missing."""
-    offered: Mapping[str, Mapping[_Kind, Sequence[JsonObject]]] = msgspec.field(default_factory=dict)
+    offered: Mapping[str, Mapping[str, Sequence[JsonObject]]] = msgspec.field(default_factory=dict)
     """Definitions of each upstream when the lock was written, by upstream and kind, in the format of MCP 2026-07-28."""
     excludes: bool = True
     """Whether changed definitions are left out if the lock is enforced. If false, they are only reported."""

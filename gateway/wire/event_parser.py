@@ -94,7 +94,7 @@ class EventParser:
         match name:
             case b"data":
                 self._data.append(value)
-                self._size += len(value)
+                self._size += len(value) + 1
             case b"event":
                 self._name = value.decode(errors="replace")
             case b"id" if b"\0" not in value:

@@ -14,7 +14,7 @@ from aiohttp import web
 from gateway.errors import RpcError
 from gateway.json_types import Json
 from gateway.upstreams.client.link import Incoming, Pending, Unreadable, messages_in
-from gateway.wire.jsonrpc import Response
+from gateway.wire.jsonrpc import MAX_BATCH, Response
 from tests import local_server
 from tests.upstreams.test_controls import state
 from tests.upstreams.test_failures import config, gateway, said, until_listed
@@ -126,6 +126,7 @@ PRETTY: Final = json.dumps(
         (PRETTY[: PRETTY.index("result")].rstrip('" \n'), "sent an invalid message"),
         (PRETTY.replace('"text": "', '"text": '), "sent an invalid message"),
         ("{\n" * 5000 + PRETTY.replace("\n", ""), "all {of}"),
+        ("{\n" + "{" * 120_000 + "\n" + PRETTY.replace("\n", ""), "all {of}"),
     ],
 )
 async def test_pretty_printed_messages_over_stdio_are_read(
@@ -239,6 +240,10 @@ def test_only_the_id_of_the_message_itself_is_used(line: bytes, ids: list[int]) 
     found = messages_in(line)
     assert not any(isinstance(each, Response) for each in found)
     assert [each.answers for each in found if isinstance(each, Unreadable) and each.answers] == ids
+
+
+def test_number_of_messages_on_one_line_is_limited() -> None:
+    assert len(messages_in(b'{"jsonrpc": "2.0", "method": "notifications/message"}' * 1000)) <= MAX_BATCH + 1
 
 
 @pytest.mark.parametrize("start", ['"id": null, ', ""])

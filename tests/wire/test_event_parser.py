@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.wire.event_parser import Event, EventParser
+from gateway.wire.event_parser import Event, EventParser, EventTooLargeError
 
 STREAM = b"\xef\xbb\xbfdata: one\r\n\r\nid: 2\ndata: \xef\xbb\xbftwo\n\n"
 
@@ -30,3 +30,10 @@ def test_short_stream_does_not_wait_for_a_byte_order_mark() -> None:
     for digits in (b"9" * 400, b"9" * 5000):
         [event] = EventParser().feed(b"retry: " + digits + b"\n\n")
         assert event.retry_ms == 10**10
+
+
+@pytest.mark.parametrize("line", [b"data\n", b"data:\n", b"data: 12345\n"])
+def test_event_of_many_lines_is_limited(line: bytes) -> None:
+    parser = EventParser(max_event=1000)
+    with pytest.raises(EventTooLargeError):
+        list(parser.feed(line * 1001))

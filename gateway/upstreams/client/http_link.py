@@ -309,7 +309,7 @@ class HttpLink:
             if answer.status < 400:
                 self._note_session(answer)
             # An error with the id of the request concerns the request, unless it mentions the session.
-            is_own = response.id is not None and not _reports_lost_session(answer, repr(response.error))
+            is_own = response.id is not None and not _reports_lost_session(answer, repr(response.error)[:_EXCERPT])
             if answer.status < 400 or is_own or self.session_id is None:
                 return response
         if answer.status < 400:

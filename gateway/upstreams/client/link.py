@@ -142,7 +142,7 @@ def _repaired(data: bytes) -> list[jsonrpc.Message | InvalidMessageError]:
     found: list[jsonrpc.Message | InvalidMessageError] = []
     end = 0
     # Skip text that the program printed on the same line.
-    while (start := _OBJECT.search(text, end)) is not None:
+    while len(found) < jsonrpc.MAX_BATCH and (start := _OBJECT.search(text, end)) is not None:
         try:
             value, end = _SLOPPY.raw_decode(text, start.start())
         except (ValueError, RecursionError):

@@ -52,9 +52,8 @@ _JOIN_SECONDS: Final = 1.0
 """The maximum time to wait for the next line of a message that spans several lines."""
 _MAX_SINGLE_LINES: Final = 1000
 """If lines form no message, at most this number of lines are parsed one by one. More would block the event loop."""
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 _FIRST_LINE: Final = re.compile(rb'\s*[\[{]\s*(?:$|["\[{])')
-_MESSAGE_LINE: Final = re.compile(rb'\{.*"jsonrpc"\s*:')
+_MESSAGE_LINE: Final = re.compile(rb'[^{]*\{.*"jsonrpc"\s*:')
 _STDERR_BYTES: Final = 4096
 _TAIL_LINES: Final = 200
 _TAIL_LINE_BYTES: Final = 2000
@@ -79,7 +78,9 @@ class StdioLink:
         self._line = bytearray()
         self._skipped = 0
         self._tail = b""
-        self._text: Final = _MultilineText()
+        self._lines: list[bytes] = []
+        """The lines of an incomplete JSON text, such as a pretty-printed message."""
+        self._size = 0
         self._joining: asyncio.TimerHandle | None = None
         self._non_mcp_bytes = 0
         self._has_spoken = False
@@ -192,28 +193,31 @@ class StdioLink:
             self._end(f"writes {said}")
 
     def _take_line(self, line: bytes) -> None:
-        if self._text.lines:
-            is_message = _MESSAGE_LINE.search(line) is not None and _open_brackets(line) == 0
-            if not is_message and self._text.add(line):
-                self._continue_text()
+        if self._lines:
+            if _MESSAGE_LINE.match(line) is None and self._size + len(line) <= MAX_LINE:
+                self._add(line)
                 return
             self._end_text()
         messages = messages_in(line)
-        if all(isinstance(each, Unreadable) for each in messages) and self._text.start(line):
-            self._continue_text()
+        is_first = _FIRST_LINE.match(line) is not None and not line.rstrip().endswith((b"}", b"]"))
+        if is_first and all(isinstance(each, Unreadable) for each in messages):
+            self._add(line)
         else:
             self._take_messages(line, messages)
 
-    def _continue_text(self) -> None:
+    def _add(self, line: bytes) -> None:
         self._cancel_join()
-        if self._text.is_complete:
+        self._lines.append(line)
+        self._size += len(line) + 1
+        # Pretty printers write the last bracket without indentation.
+        if line.rstrip() == (b"]" if self._lines[0].lstrip().startswith(b"[") else b"}"):
             self._end_text()
         else:
             self._joining = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._end_text)
 
     def _end_text(self) -> None:
         self._cancel_join()
-        lines = self._text.end()
+        lines, self._lines, self._size = self._lines, [], 0
         text = b"\n".join(lines)
         messages = messages_in(text) if lines else []
         is_text = any(not isinstance(each, Unreadable) or each.answers is not None for each in messages)
@@ -250,45 +254,6 @@ class StdioLink:
         if not self.closed.done():
             self.closed.set_result(reason)
             self._pending.fail(ConnectionLostError(reason))
-
-
-class _MultilineText:
-    """The lines of an incomplete JSON text, such as a pretty-printed message."""
-
-    def __init__(self) -> None:
-        self.lines: list[bytes] = []
-        self._size = 0
-        self._open = 0
-
-    @property
-    def is_complete(self) -> bool:
-        return self._open <= 0
-
-    def start(self, line: bytes) -> bool:
-        """Start a text with this line. Return False if the line cannot be the first of several lines."""
-        self._size = self._open = 0
-        return _FIRST_LINE.match(line) is not None and (_open_brackets(line) or 0) > 0 and self.add(line)
-
-    def add(self, line: bytes) -> bool:
-        """Add a line. Return False if the line cannot continue the text."""
-        opened = _open_brackets(line)
-        if opened is None or self._size + len(line) > MAX_LINE:
-            return False
-        self.lines.append(line)
-        self._size += len(line) + 1
-        self._open += opened
-        return True
-
-    def end(self) -> list[bytes]:
-        lines, self.lines = self.lines, []
-        return lines
-
-
-def _open_brackets(line: bytes) -> int | None:
-    rest = _STRING.sub(b"", line)
-    if b'"' in rest:
-        return None
-    return rest.count(b"{") + rest.count(b"[") - rest.count(b"}") - rest.count(b"]")
 
 
 class LineTail:

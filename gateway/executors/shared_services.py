@@ -8,7 +8,6 @@ from gateway.background_tasks import BackgroundTasks
 from gateway.executors.cache import MAX_BYTES, ResponseCache
 from gateway.executors.output.output_store import OutputStore
 from gateway.executors.output.size_limit import OutputCounters
-from gateway.executors.scratch import Scratch
 from gateway.executors.sql.pools import DatabasePools
 from gateway.net.clients import HttpClients
 from gateway.net.outbound_tokens import OutboundTokens
@@ -30,7 +29,6 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     sign_ins: SignIns = msgspec.field(default_factory=SignIns)
     databases: DatabasePools = msgspec.field(default_factory=DatabasePools)
     output_counters: OutputCounters = msgspec.field(default_factory=OutputCounters)
-    scratch: Scratch = msgspec.field(default_factory=Scratch)
     hook_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
     """Runs `startup()` and `shutdown()` of plugins. Separate, so that hanging functions do not block a reload."""
     worker_threads: DaemonThreadPool = msgspec.field(default_factory=lambda: DaemonThreadPool(_THREADS))
@@ -52,7 +50,6 @@ async def running_services(*, threads: int = _THREADS) -> AsyncIterator[Services
         threads=DaemonThreadPool(threads), outbound_tokens=tokens, sign_ins=SignIns(secrets=tokens.secrets)
     )
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(services.scratch)  # entered first, so that it is closed last
         stack.push_async_callback(tasks.cancel)
         stack.push_async_callback(services.sign_ins.close)
         tasks.begin(services.sign_ins.sweep(), name="sign users out after idle")

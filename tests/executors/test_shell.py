@@ -204,14 +204,6 @@ async def test_failed_command_returns_the_end_of_its_output(tool: Tool, script: 
     assert outcome.text.replace("… \n", "… ") == text
 
 
-async def test_failure_does_not_contain_the_path_of_the_script(tool: Tool) -> None:
-    config = {"script": "raise SystemExit(undefined)", "interpreter": ["python3"]}
-    outcome = await tool.compiled(config).execute(make_invocation())
-    assert isinstance(outcome, Failure)
-    assert 'File "script", line 1' in outcome.text
-    assert tempfile.gettempdir() not in outcome.text
-
-
 async def test_directory_with_nul_is_an_error(tool: Tool) -> None:
     with pytest.raises(ExecutionError, match="`cwd` contains a NUL character"):
         await tool({"command": ["pwd"], "cwd": "{{ a }}"}, a="x\0y")

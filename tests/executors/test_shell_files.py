@@ -1,7 +1,6 @@
 """Files of callers for commands and scripts: private paths that are removed afterwards."""
 
 import asyncio
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,8 +12,7 @@ from gateway.config.models.backends import Shell
 from gateway.config.secrets.redactor import Redactor
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
-from gateway.executors.invocation import Executor, RawOutput
-from gateway.executors.scratch import Scratch
+from gateway.executors.invocation import Executor
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.executor import compile_shell
 from gateway.json_types import Json, JsonObject
@@ -38,8 +36,8 @@ def compiled(services: Services, config: JsonObject, folder: Path = Path("/")) -
 
 
 def left() -> list[Path]:
-    """The contents of the daemon's temporary directories."""
-    return [path for root in Path(tempfile.gettempdir()).iterdir() for path in root.iterdir()]
+    """The temporary directories of calls."""
+    return [*Path(tempfile.gettempdir()).iterdir()]
 
 
 @pytest.mark.parametrize(
@@ -78,27 +76,6 @@ async def test_sandbox_shows_the_files_of_its_call(services: Services) -> None:
     assert text_of(await executor.execute(make_invocation({"photo": FileArgument(b"seen")}))) == "seen"
     changing = compiled(services, {"command": ["tee", "{{ photo }}"], "sandbox": {}})
     assert "Read-only" in failure_of(await changing.execute(make_invocation({"photo": FileArgument(b"seen")})))
-
-
-@pytest.mark.parametrize("config", [{"command": ["ls", "{{ photo }}"]}, {"script": 'ls "$INPUT_PHOTO"; ls "$0" >&2'}])
-async def test_output_does_not_name_the_directory(services: Services, config: JsonObject) -> None:
-    outcome = await compiled(services, config).execute(make_invocation({"photo": PHOTO}))
-    assert text_of(outcome) == "photo.png\n"
-    assert tempfile.gettempdir() not in str(outcome)
-
-
-async def test_binary_output_is_unchanged(services: Services) -> None:
-    executor = compiled(services, {"script": 'printf "%s\\0" "$INPUT_PHOTO"'})
-    outcome = await executor.execute(make_invocation({"photo": PHOTO}))
-    assert isinstance(outcome, RawOutput)
-    assert outcome.data.endswith(b"/files/photo.png\0")
-
-
-async def test_file_errors_do_not_name_the_directory(services: Services) -> None:
-    executor = compiled(services, {"command": ["ls", "{{ photo }}/x"]})
-    said = failure_of(await executor.execute(make_invocation({"photo": PHOTO})))
-    assert "photo.png/x" in said
-    assert tempfile.gettempdir() not in said
 
 
 @pytest.mark.parametrize("file", [PHOTO, BIG])
@@ -161,40 +138,7 @@ asyncio.run(main())
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_leftover_directories_are_removed_by_the_next_daemon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    code = f"""
-import asyncio, tempfile, signal
-tempfile.tempdir = {str(tmp_path)!r}
-from gateway.executors.scratch import Scratch
-async def main():
-    async with Scratch() as scratch:
-        scratch.new_folder().joinpath("photo").write_text("x")
-        print("ready", flush=True)
-        signal.pause()
-asyncio.run(main())
-"""
-    daemon = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)  # noqa: ASYNC220 - at once
-    try:
-        assert daemon.stdout is not None
-        assert await asyncio.to_thread(daemon.stdout.readline) == b"ready\n"
-        async with Scratch():
-            assert len(list(tmp_path.iterdir())) == 1  # still running
-        daemon.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(daemon.wait)
-        (tmp_path / "mcp-gateway-calls-abcdefgh").symlink_to(Path.home())
-        async with Scratch():
-            assert [path.is_symlink() for path in tmp_path.iterdir()] == [True]
-    finally:
-        daemon.kill()
-        daemon.wait()
-        if daemon.stdout is not None:
-            daemon.stdout.close()
-
-
 async def test_explanation_names_files_without_writing_them(services: Services) -> None:
     executor = compiled(services, {"command": ["cat", "--", "{{ photo }}"]})
-    assert executor.explain(make_invocation({"photo": PHOTO})).facts["argv"] == ["cat", "--", "photo.png"]
+    assert executor.explain(make_invocation({"photo": PHOTO})).facts["argv"] == ["cat", "--", "files/photo.png"]
     assert left() == []

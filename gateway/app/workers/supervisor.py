@@ -6,13 +6,12 @@ new worker serves requests before the old worker drains. Only the supervisor not
 
 import asyncio
 import os
-import re
-import shutil
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import structlog
@@ -26,7 +25,6 @@ from gateway.config.models.server import Listen
 from gateway.config.secrets.redactor import Redactor
 from gateway.config.settings import Settings, flag_of, own_secrets
 from gateway.errors import ConfigError, Problem
-from gateway.executors.scratch import locked_directory, remove_leftovers
 from gateway.held_signals import came_early
 from gateway.json_types import Json
 from gateway.state.keys import SigningKeys, own_keys
@@ -44,8 +42,6 @@ _SILENCE_SECONDS: Final = 30.0
 """A worker is killed after this number of seconds without a heartbeat. Workers send a heartbeat each second."""
 _EXIT_SECONDS: Final = 15.0
 """How many seconds a drained worker has to end its child processes and exit."""
-_PREFIX: Final = "mcp-gateway-workers-"
-_LOCKED: Final = re.compile(rf"{_PREFIX}\w{{8}}")
 
 
 class Supervisor:
@@ -75,7 +71,9 @@ class Supervisor:
             self._handle_signals()
             if not self._activated:
                 self._sockets = await bound_sockets(settings, load(settings.config).document.listen)
-            with private_directory() as self._directory, shared_keys(settings) as self._keys:
+            sockets = TemporaryDirectory(prefix="mcp-gateway-workers-", ignore_cleanup_errors=True)
+            with sockets as directory, shared_keys(settings) as self._keys:
+                self._directory = Path(directory)
                 async with self._ended():
                     return await self._serve()
 
@@ -302,19 +300,6 @@ async def _bound(address: Address, source: str) -> tuple[socket.socket, ...]:
         return tuple(socket.socket(fileno=os.dup(each.fileno())) for each in server.sockets)
     finally:
         server.close()
-
-
-@contextmanager
-def private_directory() -> Iterator[Path]:
-    """Create and lock a directory for the workers' sockets. Remove unlocked directories of killed supervisors."""
-    if left := remove_leftovers(_LOCKED):
-        log.info("removed directories of killed supervisors", directories=left)
-    path, lock = locked_directory(_PREFIX)
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-        os.close(lock)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from gateway.deadline import DeadlineExceededError
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, Explanation, Failure, Invocation, Outcome, RawOutput
 from gateway.executors.output.sanitizer import Sanitizer
-from gateway.executors.scratch import FilePaths, Scratch, output_without_scratch, remove_folder, without_scratch
+from gateway.executors.scratch import FilePaths, new_folder, remove_folder
 from gateway.executors.shared_services import Services
 from gateway.executors.shell.argv import Argv, EnvironmentTemplate, compile_argv, compile_environment
 from gateway.executors.shell.launcher import Launcher, compile_launcher
@@ -51,7 +51,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
     max_output: int
     processes: Processes
     sanitizer: Sanitizer
-    scratch: Scratch
     threads: DaemonThreadPool
     has_files: bool = False
     """Whether arguments can contain files, which the command receives as paths."""
@@ -69,11 +68,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         if exit_code not in self.success_codes:
             how = " ".join(filter(None, [_described(exit_code), self.launcher.limit_met(exit_code)]))
             return Failure(text=f"{how}{self._stream_ends(stdout, stderr)}")
-        data, variables = stdout.data, {"exit_code": exit_code, "stderr": said}
-        # Keep scratch paths in shortened output, because their removal would move the position of the gap.
-        if self.has_files and not stdout.omitted:
-            data = output_without_scratch(data)
-        return RawOutput(data=data, omitted=stdout.omitted, variables=variables)
+        return RawOutput(data=stdout.data, omitted=stdout.omitted, variables={"exit_code": exit_code, "stderr": said})
 
     def explain(self, invocation: Invocation) -> Explanation:
         folder = self._new_folder()
@@ -84,7 +79,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             remove_folder(folder)
         script = self.program.text if isinstance(self.program, ShellScript) else None
         facts: dict[str, Json] = {
-            "argv": [without_scratch(argument) for argument in command.argv],
+            "argv": [argument.replace(f"{folder}/", "") for argument in command.argv],
             "script": script,
             "confined_by": [*command.wrapper] or None,
             "directory": command.directory,
@@ -136,12 +131,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return exit_code
 
     def _new_folder(self) -> Path | None:
-        if not self.has_files and not isinstance(self.program, ShellScript):
-            return None
-        try:
-            return self.scratch.new_folder()
-        except OSError as error:
-            raise ExecutionError(f"cannot create a directory for the call: {error.strerror}") from error
+        return new_folder() if self.has_files or isinstance(self.program, ShellScript) else None
 
     def _prepare(self, arguments: JsonObject, trace: TraceContext | None, folder: Path | None) -> Command:
         # Keep lone surrogates, which JSON allows (RFC 8259 §8.2).
@@ -167,15 +157,15 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         end = written.end(MAX_STDERR)
         # If the beginning is missing, the text can start with a part of a secret.
         clean = self.sanitizer.text if len(end) == written.received else self.sanitizer.tail
-        return without_scratch(clean(with_newlines(end.decode(errors="replace"))))
+        return clean(with_newlines(end.decode(errors="replace")))
 
     def _stderr_text(self, written: BoundedBuffer) -> str:
         if not written.received:
             return ""
         if not written.omitted:
-            return without_scratch(self.sanitizer.text(with_newlines(written.data.decode(errors="replace"))))
+            return self.sanitizer.text(with_newlines(written.data.decode(errors="replace")))
         head, tail = (with_newlines(part.decode(errors="replace")) for part in written.parts)
-        return without_scratch(self.sanitizer.head(head)) + without_scratch(self.sanitizer.tail(tail))
+        return self.sanitizer.head(head) + self.sanitizer.tail(tail)
 
 
 def _end(text: str) -> str:
@@ -221,7 +211,6 @@ def compile_shell(  # noqa: PLR0913 - the configuration and its context
         max_output=max_output,
         processes=services.processes,
         sanitizer=Sanitizer(redactor=redactor),
-        scratch=services.scratch,
         threads=services.worker_threads,
         has_files=has_files,
     )

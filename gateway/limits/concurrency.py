@@ -84,7 +84,7 @@ class ConcurrencyLimiter:
         A primitive is a tool, resource or prompt. Its name is a string such as `tools/call/deploy`.
         """
         for name, each in (self._callers if by_caller else self._primitives).items():
-            if used := each.running + each.waiting:
+            if used := each.in_use:
                 yield name, used, each.capacity
 
     @property

@@ -2,9 +2,8 @@
 
 Each rate has a Redis hash per caller. The fields are times, and the values are numbers of calls.
 
-Each semaphore, for example for concurrent calls, has a Redis hash with a field per replica. A replica reports how many
-slots it uses and wants, and receives the number of slots that it can use. The replica that has waited longest receives
-the next free slot, and is notified. Slots of a dead replica are freed after `LEASE_SECONDS`.
+Each semaphore, for example for concurrent calls, has a Redis hash with the number of slots of each replica. A waiting
+call claims a slot again and again. Slots of a dead replica are freed after `LEASE_SECONDS`.
 
 All keys of a script must be in one slot of a Redis Cluster. Hash tags in the key names ensure this.
 """
@@ -13,10 +12,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Self
+from weakref import WeakSet
 
 from gateway.background_tasks import BackgroundTasks
 from gateway.errors import StoreUnavailableError
-from gateway.state.mailbox import Mailbox
 from gateway.state.redis_connection import RedisConnection
 
 # Check all rates before counting, so that refused calls do not count. Times are rounded up, so that calls which share a
@@ -102,53 +101,33 @@ LEASE_SECONDS: Final = 15
 _RENEW_SECONDS: Final = 5.0
 _KEPT_SECONDS: Final = 3600
 """Unused limits expire after this time. Limits in use are renewed earlier."""
-_WAIT_SECONDS: Final = 2
-"""How long a replica counts as waiting after a claim. A waiting replica repeats its claim sooner."""
+_POLL_SECONDS: Final = 0.05
+"""The interval at which a waiting call claims a slot again."""
+_YIELD_SECONDS: Final = 1.0
+"""While calls wait, a replica leaves released slots to other replicas at this interval for two polls."""
 
-_FREED: Final = "place free"
-
-# A field of KEYS[1] is "slots used, waiting calls, waiting since, valid until".
-_CLAIM: Final = """
+_HOLD: Final = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit, used, wanted = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 redis.call('ZADD', KEYS[2], now + ARGV[5], ARGV[1])
-local found, others, since, lives = redis.call('HGETALL', KEYS[1]), {}, now, {}
+local lives, free, found = {}, limit, redis.call('HGETALL', KEYS[1])
 local there = redis.call('ZRANGEBYSCORE', KEYS[2], string.format('%d', now), '+inf')
 for _, replica in ipairs(there) do lives[replica] = true end
 for at = 1, #found, 2 do
-  local replica = found[at]
-  local held, waits, from, last = string.match(found[at + 1], '(%d+) (%d+) (%d+) (%d+)')
-  if replica == ARGV[1] then
-    if tonumber(waits) > 0 then since = tonumber(from) end
-  elseif not lives[replica] then
-    redis.call('HDEL', KEYS[1], replica)
-  else
-    if tonumber(last) < now then waits = 0 end
-    others[#others + 1] = {replica, tonumber(held), tonumber(waits), tonumber(from)}
-  end
+  if not lives[found[at]] then redis.call('HDEL', KEYS[1], found[at])
+  elseif found[at] ~= ARGV[1] then free = free - found[at + 1] end
 end
-local free, running, waiting, left, first = limit - used, 0, 0, limit - used, {'', math.huge}
-for _, other in ipairs(others) do
-  free, running, left = free - other[2], running + other[2], left - other[2]
-  if other[3] > 0 and other[4] < first[2] then first = {other[1], other[4]} end
-  waiting = waiting + other[3]
-  if other[3] > 0 and (other[4] < since or (other[4] == since and other[1] < ARGV[1])) then free = free - other[3] end
-end
-local granted = math.max(0, math.min(wanted, free))
-local queued = math.max(0, math.min(wanted - granted, ARGV[8] - waiting))
-if granted > 0 then since = now end
-if used + granted + queued == 0 then redis.call('HDEL', KEYS[1], ARGV[1])
+local granted = math.max(used, math.min(wanted, free))
+if granted == 0 then redis.call('HDEL', KEYS[1], ARGV[1])
 else
-  local mine = string.format('%d %d %d %d', used + granted, queued, since, now + ARGV[6])
-  redis.call('HSET', KEYS[1], ARGV[1], mine)
-  redis.call('PEXPIRE', KEYS[1], ARGV[7])
+  redis.call('HSET', KEYS[1], ARGV[1], string.format('%d', granted))
+  redis.call('PEXPIRE', KEYS[1], ARGV[6])
 end
-return {used + granted, running, waiting, left > granted and first[1] or ''}
+return granted
 """
-"""Arguments: this replica, the limit, the used slots, the wanted slots, three times in milliseconds (lease, wait, and
-expiry of the hash), and the maximum queue. Calls beyond the queue are not recorded. Returns the slots for this replica,
-the used slots and waiting calls of other replicas, and the replica that can use a free slot.
+"""Arguments: this replica, the limit, the used slots, the wanted slots, and two times in milliseconds (lease, and
+expiry of the hash). Returns the number of slots for this replica.
 """
 _LIVE: Final = """
 local time = redis.call('TIME')
@@ -162,20 +141,16 @@ return last >= now and 1 or 0
 
 
 class RedisSemaphores:
-    """Semaphores by the name of their limit. This replica keeps its slots until the `async with` block ends."""
+    """The limits that replicas share. This replica keeps its slots until the `async with` block ends."""
 
-    def __init__(self, store: RedisConnection, mailbox: Mailbox) -> None:
+    def __init__(self, store: RedisConnection, replica: str) -> None:
         self._store: Final = store
-        self._mailbox: Final = mailbox
-        self._replica: Final = mailbox.replica
+        self._replica: Final = replica
         # Keys of one script must be in one slot (Redis Cluster specification, "Hash tags").
         self._live_key: Final = f"{store.prefix}{{limits}}"
-        self._waiting: Final[dict[str, Callable[[], None]]] = {}
-        """Callbacks of unfulfilled claims, by the limit's key."""
         self._tasks: Final = BackgroundTasks()
-        self._callbacks: Final[list[Callable[[], None]]] = []
-        mailbox.on(_FREED, self._freed)
-        store.on_return(self._report_loss)
+        self._slots: Final[WeakSet[RedisSlots]] = WeakSet()
+        store.on_return(self._report_all)
 
     async def __aenter__(self) -> Self:
         self._tasks.begin(self._renew(), name="limits: renew")
@@ -192,30 +167,17 @@ class RedisSemaphores:
     def is_unavailable(self) -> bool:
         return self._store.is_unavailable
 
-    async def claim(  # noqa: PLR0913 - the facts of a claim
-        self, name: str, *, limit: int, queue: int, used: int, wanted: int, again: Callable[[], None]
-    ) -> tuple[int, int, int]:
-        """Report the used slots and claim `wanted` more slots. `again` is called when another replica frees slots.
+    def slots(self, name: str) -> "RedisSlots":
+        slots = RedisSlots(self, name=name)
+        self._slots.add(slots)
+        return slots
 
-        At most `queue` calls wait at all replicas together. Return the number of slots that this replica can use, and
-        the numbers of running and waiting calls at other replicas.
-        """
-        times = (LEASE_SECONDS * 1000, _WAIT_SECONDS * 1000, _KEPT_SECONDS * 1000)
-        key = f"{self._live_key}:{name}"
-        values = (self._replica, limit, used, wanted, *times, queue)
-        capacity, running, waiting, first = await self._store.attempt(_CLAIM, [key, self._live_key], *values)
-        if capacity < used + wanted:
-            self._waiting[key] = again
-        else:
-            self._waiting.pop(key, None)
-        if first:
-            # Notify the replica that has waited longest, which would otherwise claim much later.
-            self._tasks.begin(self._tell_freed(first.decode(), key), name="limit: freed")
-        return capacity, running, waiting
-
-    def on_loss(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the case that the store could have lost the slots of this replica."""
-        self._callbacks.append(callback)
+    async def hold(self, name: str, *, limit: int, used: int, wanted: int) -> int:
+        """Report the used slots of a limit and claim `wanted` slots. Return the number of slots of this replica."""
+        keys = [f"{self._live_key}:{name}", self._live_key]
+        times = (LEASE_SECONDS * 1000, _KEPT_SECONDS * 1000)
+        granted: int = await self._store.attempt(_HOLD, keys, self._replica, limit, used, wanted, *times)
+        return granted
 
     async def _renew(self) -> None:
         rounds = 0
@@ -230,17 +192,90 @@ class RedisSemaphores:
             # Report the slots again if the store has forgotten this replica, or before the limits expire.
             if not is_kept or rounds * _RENEW_SECONDS >= _KEPT_SECONDS / 3:
                 rounds = 0
-                await self._report_loss()
+                await self._report_all()
 
-    async def _tell_freed(self, replica: str, key: str) -> None:
-        with suppress(StoreUnavailableError):
-            await self._mailbox.tell(replica, _FREED, key.encode())
+    async def _report_all(self) -> None:
+        for slots in list(self._slots):
+            slots.report_again()
 
-    async def _freed(self, body: bytes) -> bytes:
-        if (again := self._waiting.pop(body.decode(), None)) is not None:
-            again()
-        return b""
 
-    async def _report_loss(self) -> None:
-        for callback in self._callbacks:
-            callback()
+class RedisSlots:
+    """The slots of one limit that this replica uses. While the store is unavailable, slots are not limited here."""
+
+    def __init__(self, store: RedisSemaphores, *, name: str) -> None:
+        self._store: Final = store
+        self._name: Final = name
+        self._used = 0
+        self._reported: int | None = 0
+        """The number of slots that the store has recorded for this replica. None if the number is unknown."""
+        self._is_full = False
+        """Whether a call waits for a slot. Further calls wait behind this call."""
+        self._yielded_at = 0.0
+        self._turn: Final = asyncio.Lock()
+        self._reporting: Final = asyncio.Lock()
+        """The store must receive the reports in order."""
+        self._tasks: Final = BackgroundTasks()
+
+    @property
+    def is_unused(self) -> bool:
+        return not self._used and self._reported == 0
+
+    async def take(self, limit: int, *, has_waited: bool, may_wait: Callable[[], bool]) -> bool:
+        """Wait for a slot. Return False if no slot is free and `may_wait` returns False.
+
+        `has_waited` is true if the call has waited for a slot of this replica.
+        """
+        if self._is_full and not may_wait():
+            return False
+        async with self._turn:
+            try:
+                now = asyncio.get_running_loop().time()
+                if has_waited and now - self._yielded_at > _YIELD_SECONDS:
+                    self._yielded_at = now
+                    await asyncio.sleep(2 * _POLL_SECONDS)
+                while not await self._claim(limit):
+                    if not may_wait():
+                        return False
+                    self._is_full = True
+                    await asyncio.sleep(_POLL_SECONDS)
+            except asyncio.CancelledError:
+                self._change(0)  # The store may have granted a slot.
+                raise
+            finally:
+                self._is_full = False
+            self._used += 1
+        return True
+
+    def take_over_limit(self) -> None:
+        self._change(1)
+
+    def release(self) -> None:
+        self._change(-1)
+
+    def report_again(self) -> None:
+        """Report the used slots, because the store could have lost them."""
+        if self._used:
+            self._reported = None
+            self._change(0)
+
+    def _change(self, by: int) -> None:
+        self._used += by
+        self._tasks.begin(self._report(), name="limit: report")
+
+    async def _report(self) -> None:
+        async with self._reporting:
+            if self._reported != self._used:
+                await self._hold(0, self._used)
+
+    async def _claim(self, limit: int) -> bool:
+        async with self._reporting:
+            return await self._hold(limit, self._used + 1) > self._used
+
+    async def _hold(self, limit: int, wanted: int) -> int:
+        """Report the used slots and claim `wanted` slots. Return the number of slots that this replica can use."""
+        self._reported = None
+        try:
+            self._reported = await self._store.hold(self._name, limit=limit, used=self._used, wanted=wanted)
+        except StoreUnavailableError:
+            return wanted
+        return self._reported

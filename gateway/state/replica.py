@@ -31,7 +31,7 @@ class Replica:
         self.mailbox: Final = Mailbox(self.store, replica=self.name)
         self.sessions: Final = RedisSessionStore(self.store, self.mailbox, clock=clock)
         self.rates: Final = RedisRates(self.store)
-        self.semaphores: Final = RedisSemaphores(self.store, self.mailbox)
+        self.semaphores: Final = RedisSemaphores(self.store, self.name)
         self._stack: Final = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

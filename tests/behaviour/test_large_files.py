@@ -39,6 +39,5 @@ async def test_rejected_large_file_names_the_reason(tmp_path: Path) -> None:
     async with product(tmp_path, FILE) as client:
         text, threads = await threads_of(client, photo=f"{LARGE}*")
         assert "/photo must be a file's bytes as base64" in text
-        assert f"contains '*' at character {len(LARGE) + 1}" in text
         assert threads == 1
         assert "must be at most 5MiB, was 8MiB" in await client.text("size", photo=LARGE.rstrip("=") * 2)

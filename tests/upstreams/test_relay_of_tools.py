@@ -63,8 +63,9 @@ async def test_tool_with_unsupported_schema_is_callable(tmp_path: Path, more: st
 
 
 async def test_supported_part_of_a_schema_is_checked(tmp_path: Path) -> None:
-    async with relayed(tmp_path, with_tools(*UNSUPPORTED_SCHEMAS[:8])) as (_, client, _):
-        answers = [await client.call(f"t{index}", a="xx", n="many") for index in range(8)]
+    schemas = [schema for schema in UNSUPPORTED_SCHEMAS[:8] if "$defs" not in schema]
+    async with relayed(tmp_path, with_tools(*schemas)) as (_, client, _):
+        answers = [await client.call(f"t{index}", a="xx", n="many") for index in range(len(schemas))]
 
     assert all("/n must be an integer" in answer["content"][0]["text"] for answer in answers)
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gateway.config.diagnostics.problems import Problems
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe
-from gateway.language.schemas.keywords import ONE_SCHEMA, SCHEMA_LISTS, SCHEMA_MAPS, properties_of, rewritten
+from gateway.language.schemas.keywords import properties_of, rewritten
 from gateway.language.schemas.rules import (
     DIALECTS,
     PATTERN_OPTIONS,
@@ -34,16 +34,10 @@ _KEPT_ITEMS: Final = 16
 _KEPT_DEPTH: Final = 4
 _FREE_TEXT: Final = ("$comment", "description", "title")
 
-_MAX_ROUNDS: Final = 16
+_MAX_ROUNDS: Final = 5
+"""Maximum rounds of removing unsupported members. Each of the four steps of `check_schema` can find others."""
 _DRAFT_07: Final = "http://json-schema.org/draft-07/schema"
 _DRAFT: Final = re.compile(r"draft-0[467]/|draft/(?:2019-09|2020-12)/")
-_RESTRICTED_BY: Final = {
-    "properties": ("additionalProperties",),
-    "patternProperties": ("additionalProperties",),
-    "prefixItems": ("items",),
-    "items": ("additionalItems",),
-}
-"""Maps keywords to the keywords that would apply to further members or items without them."""
 
 
 class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -138,7 +132,9 @@ def schema_problem_in(schema: JsonObject) -> str | None:
 def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaError]]:
     """Compile the supported part of another server's schema. Return the validator and the unsupported parts.
 
-    The validator accepts every value that the schema accepts, and possibly more. Members with a default are optional.
+    The validator accepts every value that the schema accepts, and possibly more: an unsupported keyword below a member
+    in `properties` makes the validator accept any value of that member, and elsewhere any value at all. Members with a
+    default are optional.
     """
     unchecked: dict[str, SchemaError] = {}
     checked = rewritten(_with_known_dialect(schema), _drop_required_defaults)
@@ -148,11 +144,10 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
             return compiled, list(unchecked.values())
         # Use the message as the key, because a keyword below `allOf` can be reported at several paths.
         unchecked = {**{problem.message: problem for problem in compiled}, **unchecked}
-        if any(problem.path in ((), ("$schema",)) for problem in compiled):
+        paths = [problem.path for problem in compiled]
+        if any(path[:1] != ("properties",) or len(path) == 1 for path in paths):
             break
-        checked = rewritten(checked, _drop_negations)
-        for problem in compiled:
-            _leave_out(checked, problem.path)
+        checked["properties"] |= {path[1]: True for path in paths}
     return _ANYTHING, list(unchecked.values())
 
 
@@ -172,32 +167,6 @@ def _drop_required_defaults(schema: dict[str, Json]) -> None:
             for name in required
             if not (isinstance(name, str) and isinstance(member := members.get(name), dict) and "default" in member)
         ]
-
-
-def _drop_negations(schema: dict[str, Json]) -> None:
-    """Remove keywords such as `not`, which reject more values if their subschemas accept more."""
-    for keyword in ("not", "if", "contains", "unevaluatedItems", "unevaluatedProperties"):
-        schema.pop(keyword, None)
-    if isinstance(schema.get("oneOf"), list) and isinstance(schema.get("allOf", []), list):
-        schema["allOf"] = [*schema.get("allOf", ()), {"anyOf": schema.pop("oneOf")}]
-
-
-def _leave_out(schema: dict[str, Json], path: DocumentPath) -> None:
-    """Remove the keyword at a path, so that the schema accepts more values."""
-    keyword, rest = str(path[0]), path[1:]
-    value = schema.get(keyword)
-    if rest and isinstance(value, dict) and keyword in ONE_SCHEMA:
-        return _leave_out(value, rest)
-    if rest and isinstance(value, dict | list) and keyword in (SCHEMA_MAPS | SCHEMA_LISTS):
-        member: Json = value.get(rest[0]) if isinstance(value, dict) else value[int(rest[0])]
-        if len(rest) > 1 and isinstance(member, dict):
-            return _leave_out(member, rest[1:])
-        if isinstance(value, dict) and keyword != "patternProperties":
-            value[str(rest[0])] = True  # if it were deleted, `additionalProperties` would apply
-            return None
-    for each in (keyword, *_RESTRICTED_BY.get(keyword, ())):
-        schema.pop(each, None)
-    return None
 
 
 def _compiled(schema: JsonObject, *, is_foreign: bool = False) -> Validator | list[SchemaError]:

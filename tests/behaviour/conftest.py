@@ -31,10 +31,10 @@ NewClient = Callable[..., Awaitable[Client]]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _courses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _call_states(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Create the directory in which tools of all processes record their state."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MCP_GATEWAY_TEST_COURSES", str(tmp_path_factory.mktemp("courses")))
+        patch.setenv("MCP_GATEWAY_TEST_CALL_STATES", str(tmp_path_factory.mktemp("call_states")))
         yield
 
 

@@ -98,7 +98,7 @@ SLOW: Final = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) S
 Call = Callable[..., Awaitable[dict[str, Any]]]
 
 
-class Shop:
+class DatabaseGateway:
     """A gateway in front of one database."""
 
     def __init__(self, gateway: Gateway, run: Callable[[str], Awaitable[list[Any]]]) -> None:
@@ -142,7 +142,7 @@ SERVERS: Final = [pytest.param(name, marks=pytest.mark.build) for name in ("post
 
 
 @pytest.fixture(params=["sqlite", *SERVERS])
-async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shop]:
+async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DatabaseGateway]:
     async with AsyncExitStack() as stack:
         if request.param == "sqlite":
             url, run = "sqlite:shop.db", in_sqlite(tmp_path / "shop.db")
@@ -154,10 +154,10 @@ async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         (tmp_path / "config.yaml").write_text(
             CONFIG % (url, "SELECT SLEEP(600)" if request.param == "mariadb" else SLOW)
         )
-        yield Shop(await stack.enter_async_context(serving(tmp_path / "config.yaml")), run)
+        yield DatabaseGateway(await stack.enter_async_context(serving(tmp_path / "config.yaml")), run)
 
 
-async def test_rows_are_a_table_and_structured_content(shop: Shop) -> None:
+async def test_rows_are_a_table_and_structured_content(shop: DatabaseGateway) -> None:
     result = await shop.call("find", customer="ada", statuses=["open", "paid"], since="2026-01-01")
     assert result["structuredContent"] == {
         "columns": ["id", "status", "due"],
@@ -172,20 +172,20 @@ async def test_rows_are_a_table_and_structured_content(shop: Shop) -> None:
     assert await shop.rows("find", customer="ada", since="2026-02-01") == []
 
 
-async def test_empty_list_matches_nothing_and_its_negation_everything(shop: Shop) -> None:
+async def test_empty_list_matches_nothing_and_its_negation_everything(shop: DatabaseGateway) -> None:
     assert await shop.rows("find", customer="ada", statuses=[]) == []
     assert [row["id"] for row in await shop.rows("outside", statuses=[])] == [1, 2, 3]
     assert [row["id"] for row in await shop.rows("outside", statuses=["open"])] == [2]
 
 
-async def test_single_returns_one_row_and_fails_without_rows(shop: Shop) -> None:
+async def test_single_returns_one_row_and_fails_without_rows(shop: DatabaseGateway) -> None:
     result = await shop.call("one", id=3)
     assert result["structuredContent"] == {"id": 3, "customer": "bob"}
     assert result["content"][0]["text"] == "id: 3\ncustomer: bob"
     assert await shop.error("one", id=99) == "The query must return exactly one row, but it returned no row"
 
 
-async def test_several_statements_are_one_transaction(shop: Shop) -> None:
+async def test_several_statements_are_one_transaction(shop: DatabaseGateway) -> None:
     assert await shop.rows("add", id=10, customer="eve", note="sent") == [{"customer": "eve"}]
     assert len(await shop.run("SELECT 1 FROM orders WHERE customer = 'eve'")) == 2
     said = await shop.error("add", id=11, customer="nobody")
@@ -194,13 +194,13 @@ async def test_several_statements_are_one_transaction(shop: Shop) -> None:
     assert await shop.run("SELECT 1 FROM orders WHERE id IN (11, 1011)") == []
 
 
-async def test_change_returns_the_number_of_affected_rows(shop: Shop) -> None:
+async def test_change_returns_the_number_of_affected_rows(shop: DatabaseGateway) -> None:
     result = await shop.call("touch", customer="ada")
     assert result["structuredContent"] == {"columns": [], "rows": [], "truncated": False, "affected": 2}
     assert result["content"][0]["text"] == "2 rows affected"
 
 
-async def test_query_without_writes_cannot_write(shop: Shop) -> None:
+async def test_query_without_writes_cannot_write(shop: DatabaseGateway) -> None:
     said = await shop.error("sneak")
     assert "read" in said.lower()
     assert len(await shop.run("SELECT 1 FROM orders")) == 3
@@ -209,7 +209,7 @@ async def test_query_without_writes_cannot_write(shop: Shop) -> None:
     assert tools["add"]["annotations"] == {"readOnlyHint": False}
 
 
-async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: Shop) -> None:
+async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: DatabaseGateway) -> None:
     first = (await shop.call("first"))["structuredContent"]
     assert first == {"columns": ["id", "id_2"], "rows": [{"id": 1, "id_2": 1}, {"id": 2, "id_2": 2}], "truncated": True}
     result = await shop.call("many", count=1_000_000)
@@ -219,7 +219,7 @@ async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: Shop
     assert (await shop.call("many", count=20))["structuredContent"]["truncated"] is False
 
 
-async def test_too_large_row_does_not_hide_others(shop: Shop) -> None:
+async def test_too_large_row_does_not_hide_others(shop: DatabaseGateway) -> None:
     result = await shop.call("uneven", label="x" * 2000)
     assert result["structuredContent"] == {
         "columns": ["i", "label"],
@@ -230,7 +230,7 @@ async def test_too_large_row_does_not_hide_others(shop: Shop) -> None:
     assert result["content"][0]["text"].endswith("(2 rows, 1 omitted because they exceed the output's max_size)")
 
 
-async def test_sql_resource_is_json_with_completion(shop: Shop) -> None:
+async def test_sql_resource_is_json_with_completion(shop: DatabaseGateway) -> None:
     [contents] = (await shop.client.request("resources/read", {"uri": "order://2"}))["contents"]
     assert contents["mimeType"] == "application/json"
     assert '"customer":"ada"' in contents["text"]
@@ -241,12 +241,12 @@ async def test_sql_resource_is_json_with_completion(shop: Shop) -> None:
     assert completed["completion"]["values"] == ["2"]
 
 
-async def test_timed_out_call_is_stopped_in_the_database(shop: Shop) -> None:
+async def test_timed_out_call_is_stopped_in_the_database(shop: DatabaseGateway) -> None:
     assert await shop.error("slow") == "The database `shop` timed out after 1.0 s"
     await gone(shop)
 
 
-async def test_cancelled_call_is_stopped_in_the_database(shop: Shop) -> None:
+async def test_cancelled_call_is_stopped_in_the_database(shop: DatabaseGateway) -> None:
     call = asyncio.ensure_future(shop.call("endless"))
     async with asyncio.timeout(60):
         while not connections(shop, "in_use"):
@@ -258,7 +258,7 @@ async def test_cancelled_call_is_stopped_in_the_database(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("shop", SERVERS, indirect=True)
-async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: Shop) -> None:
+async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: DatabaseGateway) -> None:
     """A driver can lose a cancellation that arrives at the moment when its connection is open."""
     for turns in range(40):
         call = asyncio.ensure_future(shop.call("endless"))
@@ -272,12 +272,12 @@ async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: 
         await gone(shop)
 
 
-async def gone(shop: Shop) -> None:
+async def gone(shop: DatabaseGateway) -> None:
     """Wait until no call uses a connection and the database runs no query of the gateway."""
     async with asyncio.timeout(60):
         while connections(shop, "in_use"):
             await asyncio.sleep(0.01)
 
 
-def connections(shop: Shop, which: str) -> int:
+def connections(shop: DatabaseGateway, which: str) -> int:
     return sum(entry[which] for entry in shop.gateway.app.core.services.databases.status().values())

@@ -71,7 +71,7 @@ INPUTS: Final[tuple[tuple[str, Any, Any, Any], ...]] = (
 )  # fmt: skip
 
 
-class Shop:
+class DatabaseGateway:
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
         self.client = gateway.memory_client()
@@ -115,7 +115,7 @@ async def test_values_and_inputs_are_preserved(mariadb: Mariadb, tmp_path: Path)
         query = f"SELECT {expression} AS v FROM everything"
         tools[f"t{number}"] = {"input": {"v": schema}, "output": {"raw": True}, "sql": {"query": query, "single": True}}
     async with gateway_of(tmp_path, mariadb, tools) as gateway:
-        shop = Shop(gateway)
+        shop = DatabaseGateway(gateway)
         assert dict(zip(VALUES, (await shop.call("values")).values(), strict=True)) == VALUES
         assert await shop.call("columns") == {name: value for name, (_, _, value) in COLUMNS.items()}
         for number, (expression, _, sent, expected) in enumerate(INPUTS):
@@ -139,7 +139,7 @@ async def test_session_state_ends_with_the_call(mariadb: Mariadb, tmp_path: Path
         "CREATE PROCEDURE other_zone() SET SESSION time_zone = '+05:00'",
     )
     async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
-        shop = Shop(gateway)
+        shop = DatabaseGateway(gateway)
         for leave in ("variable", "lock", "table", "zone", "execute"):
             await shop.call(leave)
             found = await shop.call("find")
@@ -167,7 +167,7 @@ async def test_character_set_of_another_call_does_not_change_quoting(
     # In GBK, the last byte of the character and the escaping backslash are one character.
     value = "縗', 7 AS injected -- "
     async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
-        shop = Shop(gateway)
+        shop = DatabaseGateway(gateway)
         assert "rejected" not in str(await shop.call("leave"))
         assert await shop.call("find", v=value) == {"v": value}
 
@@ -182,7 +182,7 @@ async def test_query_without_writes_cannot_change_data(mariadb: Mariadb, tmp_pat
         "CREATE PROCEDURE sneak() BEGIN COMMIT; INSERT INTO guarded VALUES (2); COMMIT; END",
     )
     async with gateway_of(tmp_path, mariadb, {"sneak": {"sql": {"query": statement}}}) as gateway:
-        said = await Shop(gateway).call("sneak")
+        said = await DatabaseGateway(gateway).call("sneak")
     assert "READ ONLY transaction" in said
     assert await mariadb.run("SELECT * FROM guarded") == []
     assert await mariadb.run("SHOW TABLES LIKE 'sneaked'") == []
@@ -202,7 +202,7 @@ async def test_cancelled_and_late_queries_are_stopped_on_the_server(mariadb: Mar
     )
     await mariadb.run("CREATE OR REPLACE TABLE changed (x int)")
     async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
-        shop = Shop(gateway)
+        shop = DatabaseGateway(gateway)
         for tool in ("wait", "change", "wait"):
             call = asyncio.ensure_future(shop.call(tool))
             await mariadb.wait_for(running)
@@ -230,7 +230,7 @@ async def test_truncated_results_and_results_of_procedures(mariadb: Mariadb, tmp
         "several": {"sql": {"query": "CALL several()"}},
     }
     async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
-        shop = Shop(gateway)
+        shop = DatabaseGateway(gateway)
         for tool in ("read", "write", "read"):
             result = await shop.call(tool)
             assert result["rows"] == [{"x": 100_000}, {"x": 99_999}]
@@ -245,7 +245,7 @@ async def test_server_that_restarts_needs_no_restart_of_the_gateway(mariadb: Mar
         "soon": {"timeout": "500ms", "sql": {"query": "SELECT 1 AS one", "single": True}},
     }
     async with gateway_of(tmp_path, mariadb, tools) as gateway:
-        shop = Shop(gateway)
+        shop = DatabaseGateway(gateway)
         assert await shop.call("one") == {"one": 1}
         mariadb.stop()
         try:
@@ -261,7 +261,7 @@ async def test_error_for_a_wrong_password_does_not_contain_it(mariadb: Mariadb, 
     url = mariadb.url.replace("pa%25ss", "correct-horse")
     tools: dict[str, Any] = {"one": {"sql": {"query": "SELECT 1 AS one"}}}
     async with gateway_of(tmp_path, mariadb, tools, url=url) as gateway:
-        said = await Shop(gateway).call("one")
+        said = await DatabaseGateway(gateway).call("one")
     assert "Access denied for user 'tester'" in said
     assert "correct-horse" not in said
 
@@ -284,7 +284,7 @@ async def test_tls_checks_the_certificate(mariadb: Mariadb, tmp_path: Path, opti
     key = mariadb.directory / "key.pem"
     url = f"{mariadb.url}&{option.format(certificate=mariadb.certificate, key=key)}"
     async with gateway_of(tmp_path, mariadb, tools, url=url) as gateway:
-        said = await Shop(gateway).call("cipher")
+        said = await DatabaseGateway(gateway).call("cipher")
     if reason:
         assert reason in said
     else:

@@ -222,7 +222,7 @@ MISTAKE: Final = saving("  more: {descriptoin: More., content: more}\n", status=
 
 
 @dataclass(frozen=True, kw_only=True)
-class Move:
+class MetricChange:
     """An action that changes a metric."""
 
     cause: Cause
@@ -232,45 +232,47 @@ class Move:
     """Whether the metric returns to its old value afterwards."""
 
 
-MOVES: Final[Mapping[str, Move]] = {
-    "mcp_gateway_calls_total": Move(cause=calling("hello"), labels={"name": "hello", "outcome": "ok"}),
-    "mcp_gateway_call_duration_seconds": Move(cause=calling("hello"), labels={"name": "hello"}),
-    "mcp_gateway_calls_in_flight": Move(cause=running("sleeps"), labels={"name": "sleeps"}, comes_back=True),
-    "mcp_gateway_calls_running": Move(cause=running("sleeps"), comes_back=True),
-    "mcp_gateway_calls_waiting": Move(cause=running("sleeps", times=3), by=2, comes_back=True),
-    "mcp_gateway_limit_refusals_total": Move(cause=calling("rare", times=3), by=2, labels={"limit": "rate"}),
-    "mcp_gateway_limit_used": Move(cause=a_session, labels={"limit": "streams"}, comes_back=True),
-    "mcp_gateway_sessions": Move(
+CHANGES: Final[Mapping[str, MetricChange]] = {
+    "mcp_gateway_calls_total": MetricChange(cause=calling("hello"), labels={"name": "hello", "outcome": "ok"}),
+    "mcp_gateway_call_duration_seconds": MetricChange(cause=calling("hello"), labels={"name": "hello"}),
+    "mcp_gateway_calls_in_flight": MetricChange(cause=running("sleeps"), labels={"name": "sleeps"}, comes_back=True),
+    "mcp_gateway_calls_running": MetricChange(cause=running("sleeps"), comes_back=True),
+    "mcp_gateway_calls_waiting": MetricChange(cause=running("sleeps", times=3), by=2, comes_back=True),
+    "mcp_gateway_limit_refusals_total": MetricChange(cause=calling("rare", times=3), by=2, labels={"limit": "rate"}),
+    "mcp_gateway_limit_used": MetricChange(cause=a_session, labels={"limit": "streams"}, comes_back=True),
+    "mcp_gateway_sessions": MetricChange(
         cause=a_session, labels={"revision": "2025-06-18", "transport": "streamable-http"}, comes_back=True
     ),
-    "mcp_gateway_streams": Move(cause=a_session, comes_back=True),
-    "mcp_gateway_notifications_sent_total": Move(cause=progress, labels={"method": "notifications/progress"}),
-    "mcp_gateway_primitives": Move(cause=ONE_MORE_TOOL, labels={"kind": "tool"}, comes_back=True),
-    "mcp_gateway_view_primitives": Move(
+    "mcp_gateway_streams": MetricChange(cause=a_session, comes_back=True),
+    "mcp_gateway_notifications_sent_total": MetricChange(cause=progress, labels={"method": "notifications/progress"}),
+    "mcp_gateway_primitives": MetricChange(cause=ONE_MORE_TOOL, labels={"kind": "tool"}, comes_back=True),
+    "mcp_gateway_view_primitives": MetricChange(
         cause=saving("views: {one: {include: {tools: [hello]}}}\n", status=200),
         labels={"view": "one", "kind": "tool"},
     ),
-    "mcp_gateway_primitives_left_out": Move(
+    "mcp_gateway_primitives_left_out": MetricChange(
         cause=saving("  less: {content: less, requires: {env: [NO_SUCH_VARIABLE]}}\n", status=200),
         labels={"kind": "tool"},
         comes_back=True,
     ),
-    "mcp_gateway_config_generation": Move(cause=ONE_MORE_TOOL),
-    "mcp_gateway_config_problems": Move(cause=MISTAKE, comes_back=True),
-    "mcp_gateway_config_warnings": Move(
+    "mcp_gateway_config_generation": MetricChange(cause=ONE_MORE_TOOL),
+    "mcp_gateway_config_problems": MetricChange(cause=MISTAKE, comes_back=True),
+    "mcp_gateway_config_warnings": MetricChange(
         cause=saving("  bare: {content: it has no description}\n", status=200), comes_back=True
     ),
-    "mcp_gateway_config_restart_required": Move(cause=saving("limits: {sessions: 7}\n", status=200), comes_back=True),
-    "mcp_gateway_config_last_reload_successful": Move(cause=MISTAKE, by=-1, comes_back=True),
-    "mcp_gateway_config_reloads_total": Move(cause=MISTAKE, labels={"result": "failure"}),
-    "mcp_gateway_children": Move(cause=running("sleeps"), labels={"state": "running"}, comes_back=True),
-    "mcp_gateway_tasks": Move(cause=a_task, labels={"status": "completed"}),
-    "mcp_gateway_orphans": Move(cause=running("leaves"), comes_back=True),
-    "mcp_gateway_orphans_reaped_total": Move(cause=calling("parts")),
-    "mcp_gateway_threads_busy": Move(cause=calling("hangs")),
-    "mcp_gateway_threads_stuck": Move(cause=calling("hangs")),
-    "mcp_gateway_outputs_too_large_total": Move(cause=calling("long"), labels={"overflow": "truncate"}),
-    "mcp_gateway_outputs_parked": Move(cause=calling("parked")),
+    "mcp_gateway_config_restart_required": MetricChange(
+        cause=saving("limits: {sessions: 7}\n", status=200), comes_back=True
+    ),
+    "mcp_gateway_config_last_reload_successful": MetricChange(cause=MISTAKE, by=-1, comes_back=True),
+    "mcp_gateway_config_reloads_total": MetricChange(cause=MISTAKE, labels={"result": "failure"}),
+    "mcp_gateway_children": MetricChange(cause=running("sleeps"), labels={"state": "running"}, comes_back=True),
+    "mcp_gateway_tasks": MetricChange(cause=a_task, labels={"status": "completed"}),
+    "mcp_gateway_orphans": MetricChange(cause=running("leaves"), comes_back=True),
+    "mcp_gateway_orphans_reaped_total": MetricChange(cause=calling("parts")),
+    "mcp_gateway_threads_busy": MetricChange(cause=calling("hangs")),
+    "mcp_gateway_threads_stuck": MetricChange(cause=calling("hangs")),
+    "mcp_gateway_outputs_too_large_total": MetricChange(cause=calling("long"), labels={"overflow": "truncate"}),
+    "mcp_gateway_outputs_parked": MetricChange(cause=calling("parked")),
 }
 
 STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
@@ -308,12 +310,12 @@ STEADY: Final[Mapping[str, Callable[[float], bool]]] = {
 
 
 async def test_every_metric_is_tested() -> None:
-    assert {measure.name for measure in METRIC_DEFINITIONS} == MOVES.keys() | STEADY.keys()
+    assert {measure.name for measure in METRIC_DEFINITIONS} == CHANGES.keys() | STEADY.keys()
 
 
-@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("name", CHANGES)
 async def test_metric_changes_with_its_subject(served: Served, name: str) -> None:
-    move = MOVES[name]
+    move = CHANGES[name]
     sample = f"{name}_count" if name.endswith("duration_seconds") else name
     before = await served.value(sample, move.labels)
     async with move.cause(served):

@@ -50,12 +50,12 @@ tools:
   here: {{description: Return a text., content: here}}
   say: {{description: Repeat., input: {{text: string}}, content: "You said {{{{ text }}}}."}}
   named: {{python: "questions:named"}}
-  count: {{python: "course:count"}}
-  talk: {{python: "course:talk"}}
-  wait: {{python: "course:wait", timeout: 30s}}
-  reach: {{python: "course:reach"}}
-  release: {{python: "course:release"}}
-  touch: {{python: "course:touch"}}
+  count: {{python: "controlled:count"}}
+  talk: {{python: "controlled:talk"}}
+  wait: {{python: "controlled:wait", timeout: 30s}}
+  reach: {{python: "controlled:reach"}}
+  release: {{python: "controlled:release"}}
+  touch: {{python: "controlled:touch"}}
   work:
     annotations: {{idempotent: true}}
     python: "working:work"
@@ -70,7 +70,7 @@ import fcntl
 import os
 from pathlib import Path
 
-FOLDER = Path(os.environ["MCP_GATEWAY_TEST_COURSES"])
+FOLDER = Path(os.environ["MCP_GATEWAY_TEST_CALL_STATES"])
 
 
 async def work(key: str) -> str:
@@ -187,7 +187,7 @@ async def site(folder: Path) -> AsyncIterator[Site]:
         environment = {
             "MCP_GATEWAY_STORE": redis.url,
             "MCP_GATEWAY_SECRET_KEY": KEY,
-            "MCP_GATEWAY_TEST_COURSES": str(folder / "courses"),
+            "MCP_GATEWAY_TEST_CALL_STATES": str(folder / "courses"),
         }
         replicas = [
             Replica(

@@ -35,7 +35,7 @@ resources:
 
 
 @dataclass(kw_only=True)
-class Companion:
+class ClientProcess:
     """A client in a separate process, and its output."""
 
     name: str
@@ -75,18 +75,18 @@ def command_of(client: str) -> Sequence[str]:
     if client == "typescript-1x":
         suite = the_suite()
         sdk = next(each for each in suite.bundle.parents if each.name == "@modelcontextprotocol") / "sdk"
-        return [str(suite.node), str(DRIVERS / "companion.mjs"), str(sdk)]
+        return [str(suite.node), str(DRIVERS / "client_process.mjs"), str(sdk)]
     line = int(client.removeprefix("python-")[0])
-    return [interpreter(line), str(DRIVERS / f"companion_{line}x.py")]
+    return [interpreter(line), str(DRIVERS / f"client_process_{line}x.py")]
 
 
 @asynccontextmanager
-async def companion(client: str, url: str) -> AsyncIterator[Companion]:
+async def client_process(client: str, url: str) -> AsyncIterator[ClientProcess]:
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         *command_of(client), stdin=pipe, stdout=pipe, stderr=pipe, env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin"}
     )
-    it = Companion(name=client, process=process)
+    it = ClientProcess(name=client, process=process)
     listening = [asyncio.create_task(it.listen()), asyncio.create_task(it.listen_to_errors())]
     it.order(url=url, uri=URI)
     try:
@@ -98,7 +98,7 @@ async def companion(client: str, url: str) -> AsyncIterator[Companion]:
         await asyncio.gather(*listening)
 
 
-async def check_continues(clients: Sequence[Companion], note: Path, *, crash: int) -> None:
+async def check_continues(clients: Sequence[ClientProcess], note: Path, *, crash: int) -> None:
     """Have each client call a tool, and receive a change notification."""
     for each in clients:
         before = len(each.said)
@@ -127,12 +127,12 @@ async def test_sessions_of_official_clients_outlive_twenty_crashes(tmp_path: Pat
 
     async with AsyncExitStack() as stack:
         stack.callback(listening.close)
-        clients: list[Companion] = []
+        clients: list[ClientProcess] = []
         for crash in range(CRASHES + 1):
             async with daemon():
                 if crash == 0:
                     kinds = ("python-1x", "python-2x", "typescript-1x")
-                    clients = [await stack.enter_async_context(companion(each, url)) for each in kinds]
+                    clients = [await stack.enter_async_context(client_process(each, url)) for each in kinds]
                     for each in clients:
                         await each.wait_for("session", after=0)
                 await check_continues(clients, note, crash=crash)

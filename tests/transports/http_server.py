@@ -160,7 +160,7 @@ def as_it_is(outcome: Outcome, _invocation: Invocation) -> ToolResult:
 
 
 @dataclass(frozen=True)
-class Played:
+class ControlledExecutor:
     """Runs a function of `ToolControl`."""
 
     function: Callable[[Invocation], Awaitable[Outcome]]
@@ -182,7 +182,7 @@ def catalog(control: ToolControl) -> Catalog:
             timeout=timedelta(seconds=60),
             concurrency=100,
             queue=100,
-            executor=Played(getattr(control, name)),
+            executor=ControlledExecutor(getattr(control, name)),
             arguments=anything,
             result=as_it_is,
         )

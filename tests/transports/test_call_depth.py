@@ -65,7 +65,7 @@ class Stack:
 
         loop.set_task_factory(make)  # type: ignore[arg-type]
 
-    async def echo(self, _course: ToolControl, invocation: Invocation) -> Outcome:
+    async def echo(self, _control: ToolControl, invocation: Invocation) -> Outcome:
         task = asyncio.current_task()
         assert task is not None
         self.frames = [*_own_frames(sys._getframe(0)), *self._made.get(task, ())]

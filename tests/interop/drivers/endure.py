@@ -13,9 +13,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from itertools import count
 from typing import Any
 
-from tests.interop.drivers.talk import Desk, Talker
+from tests.interop.drivers.talk import ClientHandlers, Talker
 
-Connect = Callable[[Any, Desk], AbstractAsyncContextManager[tuple[Talker, str]]]
+Connect = Callable[[Any, ClientHandlers], AbstractAsyncContextManager[tuple[Talker, str]]]
 URI = "test://note"
 ATTEMPTS = 2
 PAUSE_SECONDS = 0.1
@@ -27,7 +27,7 @@ class Connection:
     """A client in a separate task, which is cancelled when its transport breaks."""
 
     def __init__(self, connect: Connect, plan: Any) -> None:
-        self.desk = Desk()
+        self.handlers = ClientHandlers()
         self.updated = asyncio.Event()
         self.talker: Talker
         self._connect = connect
@@ -51,7 +51,7 @@ class Connection:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def _hold(self) -> None:
-        async with self._connect(self._plan, self.desk) as (self.talker, _):
+        async with self._connect(self._plan, self.handlers) as (self.talker, _):
             await self.talker.ask_for_logs()
             self.updated = await self.talker.watch(URI)
             self._is_ready.set_result(None)
@@ -141,9 +141,9 @@ class Rounds:
         _assert_equal(received, [1, 2, 3])
 
     async def _logs(self, connection: Connection) -> None:
-        connection.desk.logged.clear()
+        connection.handlers.logged.clear()
         await connection.talker.call("talk", {})
-        _assert_equal([level for level, _ in connection.desk.logged], LEVELS)
+        _assert_equal([level for level, _ in connection.handlers.logged], LEVELS)
 
     async def _cancellation(self, connection: Connection) -> None:
         key = f"{self._plan['name']} {next(self._keys)}"

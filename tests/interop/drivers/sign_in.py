@@ -8,7 +8,7 @@ from typing import Any
 from tests.identity.browser import Browser
 
 
-class Person:
+class SignInUser:
     """Opens links, and records the requests of the server."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -24,10 +24,10 @@ class Person:
         await self.open(params.url)
 
 
-async def use(person: Person, call_tool: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+async def use(user: SignInUser, call_tool: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
     """Call the tool. If the result is an error with a link, open the link and call again."""
     texts = [(await call_tool()).content[0].text]
     if (link := re.search(r"http://\S+/-/sign-in/[\w-]+", texts[0])) is not None:
-        await person.open(link[0])
+        await user.open(link[0])
         texts.append((await call_tool()).content[0].text)
-    return {"texts": texts, "asked": person.asked}
+    return {"texts": texts, "asked": user.asked}

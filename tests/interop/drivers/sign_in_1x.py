@@ -7,14 +7,14 @@ from mcp import ClientSession, types
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.interop.drivers.plans import carry_out_plans
-from tests.interop.drivers.sign_in import Person, use
+from tests.interop.drivers.sign_in import SignInUser, use
 
 
 async def carry_out(plan: dict[str, Any]) -> dict[str, Any]:
-    person = Person(plan)
+    user = SignInUser(plan)
 
     async def elicit(_context: Any, params: Any) -> types.ElicitResult:
-        await person.answer(params)
+        await user.answer(params)
         return types.ElicitResult(action="accept")
 
     headers = {"Authorization": f"Bearer {plan['key']}"}
@@ -24,7 +24,7 @@ async def carry_out(plan: dict[str, Any]) -> dict[str, Any]:
         ClientSession(read, write, elicitation_callback=elicit if plan["asks"] else None) as session,
     ):
         revision = (await session.initialize()).protocolVersion
-        return {**await use(person, lambda: session.call_tool(plan["tool"], {})), "revision": revision}
+        return {**await use(user, lambda: session.call_tool(plan["tool"], {})), "revision": revision}
 
 
 carry_out_plans(carry_out)

@@ -30,7 +30,7 @@ class Talker(Protocol):
     async def tools(self) -> list[str]: ...
 
 
-class Desk:
+class ClientHandlers:
     """Responds to requests of the server, and records requests and notifications."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Desk:
         return f"echo {text}"
 
 
-async def talk(talker: Talker, desk: Desk, plan: Any) -> dict[str, Any]:
+async def talk(talker: Talker, handlers: ClientHandlers, plan: Any) -> dict[str, Any]:
     """Use all features in which the server sends requests or notifications, or continue after a proxy restart."""
     if "outlast" in plan:
         return await _outlast(talker, plan)
@@ -73,8 +73,8 @@ async def talk(talker: Talker, desk: Desk, plan: Any) -> dict[str, Any]:
         **outcome,
         "cancelled": await _cancelled(talker),
         "tools": await _after_an_edit(talker, **plan["edit"]),
-        "questions": desk.asked,
-        "logged": desk.logged,
+        "questions": handlers.asked,
+        "logged": handlers.logged,
     }
 
 

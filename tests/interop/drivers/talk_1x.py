@@ -13,14 +13,14 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
 
 from tests.interop.drivers.plans import carry_out_plans
-from tests.interop.drivers.talk import Desk, Progress, talk
+from tests.interop.drivers.talk import ClientHandlers, Progress, talk
 
 
 class First:
     """`Talker` over `ClientSession`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, handlers: ClientHandlers) -> None:
+        self._handlers = handlers
         self.changed = asyncio.Event()
         self._updated = asyncio.Event()
         self._request_ids: dict[str, int] = {}
@@ -56,14 +56,14 @@ class First:
             self._updated.set()
 
     async def log(self, params: Any) -> None:
-        self._desk.logged.append([params.level, params.data])
+        self._handlers.logged.append([params.level, params.data])
 
     async def fill_in(self, _context: Any, params: Any) -> Any:
-        action, content = self._desk.fill_in(params.message, getattr(params, "requestedSchema", None))
+        action, content = self._handlers.fill_in(params.message, getattr(params, "requestedSchema", None))
         return types.ElicitResult(action=action, content=content)
 
     async def speak(self, _context: Any, params: Any) -> Any:
-        text = self._desk.speak(params.messages[-1].content.text)
+        text = self._handlers.speak(params.messages[-1].content.text)
         content = types.TextContent(type="text", text=text)
         return types.CreateMessageResult(role="assistant", content=content, model="parrot")
 
@@ -72,9 +72,9 @@ class First:
 
 
 @asynccontextmanager
-async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[First, str]]:
+async def connected(plan: Any, handlers: ClientHandlers) -> AsyncIterator[tuple[First, str]]:
     """Yield a client and its revision."""
-    talker = First(desk)
+    talker = First(handlers)
     async with AsyncExitStack() as stack:
         if plan["binding"] == "stdio":
             server = StdioServerParameters(command=plan["command"][0], args=plan["command"][1:], env=plan["environ"])
@@ -99,9 +99,9 @@ async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[First, str]]:
 
 
 async def carry_out(plan: dict[str, Any]) -> dict[str, Any]:
-    desk = Desk()
-    async with connected(plan, desk) as (talker, revision):
-        outcome = await talk(talker, desk, plan)
+    handlers = ClientHandlers()
+    async with connected(plan, handlers) as (talker, revision):
+        outcome = await talk(talker, handlers, plan)
     return {**outcome, "revision": revision}
 
 

@@ -12,14 +12,14 @@ from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 
 from tests.interop.drivers.plans import carry_out_plans
-from tests.interop.drivers.talk import Desk, Progress, talk
+from tests.interop.drivers.talk import ClientHandlers, Progress, talk
 
 
 class Second:
     """`Talker` over `Client`."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, handlers: ClientHandlers) -> None:
+        self._handlers = handlers
         self.changed = asyncio.Event()
         self._updated = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
@@ -67,14 +67,14 @@ class Second:
             self._updated.set()
 
     async def log(self, params: Any) -> None:
-        self._desk.logged.append([params.level, params.data])
+        self._handlers.logged.append([params.level, params.data])
 
     async def fill_in(self, _context: Any, params: Any) -> Any:
-        action, content = self._desk.fill_in(params.message, getattr(params, "requested_schema", None))
+        action, content = self._handlers.fill_in(params.message, getattr(params, "requested_schema", None))
         return types.ElicitResult(action=action, content=content)
 
     async def speak(self, _context: Any, params: Any) -> Any:
-        text = self._desk.speak(params.messages[-1].content.text)
+        text = self._handlers.speak(params.messages[-1].content.text)
         content = types.TextContent(type="text", text=text)
         return types.CreateMessageResult(role="assistant", content=content, model="parrot")
 
@@ -102,9 +102,9 @@ def server_of(plan: Any) -> Any:
 
 
 @asynccontextmanager
-async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[Second, str]]:
+async def connected(plan: Any, handlers: ClientHandlers) -> AsyncIterator[tuple[Second, str]]:
     """Yield a client and its revision."""
-    talker = Second(desk)
+    talker = Second(handlers)
     async with Client(
         server_of(plan),
         mode=plan["mode"],
@@ -124,9 +124,9 @@ async def connected(plan: Any, desk: Desk) -> AsyncIterator[tuple[Second, str]]:
 
 
 async def carry_out(plan: dict[str, Any]) -> dict[str, Any]:
-    desk = Desk()
-    async with connected(plan, desk) as (talker, revision):
-        outcome = await talk(talker, desk, plan)
+    handlers = ClientHandlers()
+    async with connected(plan, handlers) as (talker, revision):
+        outcome = await talk(talker, handlers, plan)
     return {**outcome, "revision": revision}
 
 

@@ -31,7 +31,7 @@ SEVERAL: Mapping[str, Mapping[str, Any]] = {
 }
 OWN = tempfile.mkdtemp()
 atexit.register(shutil.rmtree, OWN, ignore_errors=True)
-STEPS = Path(os.environ.get("MCP_GATEWAY_TEST_COURSES", OWN)) / "steps"
+STEPS = Path(os.environ.get("MCP_GATEWAY_TEST_CALL_STATES", OWN)) / "steps"
 """A file with a line for each step, which all processes of a test share."""
 
 

@@ -26,15 +26,15 @@ from gateway.plugin import (
 LEVELS: tuple[LogLevel, ...] = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 OWN = tempfile.mkdtemp()
 atexit.register(shutil.rmtree, OWN, ignore_errors=True)
-COURSES = Path(os.environ.get("MCP_GATEWAY_TEST_COURSES", OWN))
+CALL_STATES = Path(os.environ.get("MCP_GATEWAY_TEST_CALL_STATES", OWN))
 """A directory that all processes of a test share."""
 
 
-class Course:
+class CallState:
     """The state of a call, stored in files."""
 
     def __init__(self, key: str) -> None:
-        self._state = COURSES / f"{sha256(key.encode()).hexdigest()}.state"
+        self._state = CALL_STATES / f"{sha256(key.encode()).hexdigest()}.state"
         self._released = self._state.with_suffix(".released")
 
     @property
@@ -61,32 +61,32 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 async def wait(key: str, context: Context) -> str:
     """Run until released."""
-    course = Course(key)
-    course.become("running")
+    call = CallState(key)
+    call.become("running")
     await context.progress(1)
     try:
-        await until(lambda: course.is_released)
+        await until(lambda: call.is_released)
     except asyncio.CancelledError:
-        course.become("cancelled")
+        call.become("cancelled")
         raise
-    course.become("finished")
+    call.become("finished")
     return "released"
 
 
 async def reach(key: str, state: str) -> str:
     """Wait until a call of `wait` has reached a state, and return its state."""
-    course = Course(key)
+    call = CallState(key)
     try:
         async with asyncio.timeout(10):
-            await until(lambda: course.state == state)
+            await until(lambda: call.state == state)
     except TimeoutError:
         pass
-    return course.state
+    return call.state
 
 
 async def release(key: str) -> str:
     """Release a call of `wait`."""
-    Course(key).release()
+    CallState(key).release()
     return "done"
 
 

@@ -8,7 +8,7 @@ import mcp_types as types
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.interop.drivers.companion import execute_commands, read_command, say
+from tests.interop.drivers.client_process import execute_commands, read_command, say
 
 
 async def hear(message: Any) -> None:

@@ -1,4 +1,4 @@
-// A long-lived client on version 1.x of the official TypeScript SDK (companion.py). The first argument is its directory.
+// A long-lived client on version 1.x of the official TypeScript SDK (client_process.py). The first argument is its directory.
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
 
@@ -12,7 +12,7 @@ const orders = createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 const order = async () => JSON.parse((await orders.next()).value ?? '{"end": true}');
 
 const plan = await order();
-const client = new Client({ name: "companion", version: "1" }, { capabilities: {} });
+const client = new Client({ name: "client_process", version: "1" }, { capabilities: {} });
 const transport = new StreamableHTTPClientTransport(new URL(plan.url));
 client.setNotificationHandler(ResourceUpdatedNotificationSchema, (each) => say({ updated: each.params.uri }));
 client.fallbackNotificationHandler = async (each) => say({ changed: each.method });

@@ -7,7 +7,7 @@ from mcp import ClientSession, types
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import AnyUrl
 
-from tests.interop.drivers.companion import execute_commands, read_command, say
+from tests.interop.drivers.client_process import execute_commands, read_command, say
 
 
 async def hear(message: Any) -> None:

@@ -19,14 +19,14 @@ MARKER: Final = "MCP_GATEWAY_CALL"
 ORPHAN: Final = 0
 """The key in `Families` for processes whose call has ended."""
 _UNKNOWN: Final = -1
-"""The key in `Families` for processes that could belong to several calls, or that have not finished execve(2)."""
+"""The key in `Families` for processes that could belong to several calls, or that are being started."""
 Families = Mapping[int, set[int]]
 """The ids of the daemon's living children, by call. The key is the process id of the call's main process (leader)."""
 
 _ROUNDS: Final = 8
 """The maximum number of passes per scan, so that processes that fork and exit in a loop do not keep the daemon busy."""
 _STARTING_SECONDS: Final = 0.5
-"""The maximum time between fork(2) and execve(2) of a child."""
+"""The maximum time between fork(2) and execve(2) of a child. Until then, the child has no environment."""
 _UNCLAIMED_SECONDS: Final = 1.0
 """How long a zombie of unknown origin is kept, in case other code in the daemon reaps the zombie."""
 _UNCLAIMED_IN_SESSION_SECONDS: Final = 10.0
@@ -46,7 +46,6 @@ class Descendants:
         self._leaders: dict[int, str] = {}
         """Maps the process id of each leader to its marker. The process id is also the session id."""
         self._earlier: set[int] = set()
-        self._known: set[int] = set()
         self._hidden: dict[int, tuple[float, set[int]]] = {}
         """Maps each child without a marker to the time when it was first seen, and the leaders that ran then."""
         self._zombies: dict[int, float] = {}
@@ -102,10 +101,7 @@ class Descendants:
                 reaped += (is_urgent or self._can_reap(pid, session)) and _reap(pid)
             elif (leader := self._leader_of(pid, session)) is not None:
                 families[leader].add(pid)
-                if leader != _UNKNOWN:
-                    self._known.add(pid)
         self.reaped += reaped
-        self._known.intersection_update(children)
         self._earlier.intersection_update(children)
         self._zombies = {pid: since for pid, since in self._zombies.items() if pid in children}
         self._hidden = {pid: seen for pid, seen in self._hidden.items() if pid in children}
@@ -113,7 +109,7 @@ class Descendants:
 
     def _can_reap(self, zombie: int, session: int) -> bool:
         """Return whether the zombie belongs to a call, or other code has had enough time to reap the zombie."""
-        if zombie in self._known or session in self._leaders:
+        if session in self._leaders:
             return True
         is_foreign = session == os.getsid(0) or zombie in self._earlier
         since = self._zombies.setdefault(zombie, time.monotonic())
@@ -126,8 +122,6 @@ class Descendants:
         # Leaders are reaped last, so no other session can have this id.
         if session in self._leaders:
             return session
-        # Read the arguments first: until execve(2) has finished, a child has neither arguments nor an environment.
-        has_arguments = _has_arguments(living)
         marker = marker_of(living) or ""
         if marker.startswith(self.prefix):
             return next((leader for leader, own in self._leaders.items() if own == marker), ORPHAN)
@@ -137,8 +131,7 @@ class Descendants:
             return None
         # The child hides its origin (`env -i setsid`). It can belong to any call that was running when it appeared.
         since, leaders = self._hidden.setdefault(living, (time.monotonic(), set(self._leaders)))
-        # A process can also lose its arguments for good, for example when its main thread ends.
-        is_starting = not has_arguments and time.monotonic() - since < _STARTING_SECONDS
+        is_starting = time.monotonic() - since < _STARTING_SECONDS
         return _UNKNOWN if is_starting or leaders & self._leaders.keys() else ORPHAN
 
 
@@ -210,13 +203,6 @@ def marker_of(pid: int) -> str | None:
     # The leading NUL excludes longer variable names that end in the marker.
     _, found, rest = (b"\0%b" % environment).partition(f"\0{MARKER}=".encode())
     return rest.partition(b"\0")[0].decode(errors="replace") if found else None
-
-
-def _has_arguments(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
-    except OSError:
-        return True
 
 
 def descendants_of(ancestor: int) -> list[int]:

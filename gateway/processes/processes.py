@@ -12,11 +12,9 @@ On systems where descendants cannot be found (`platform_facilities`), only the p
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import chain, repeat
 from typing import Final, Self
 
 import structlog
@@ -39,10 +37,8 @@ _KILLING_SECONDS: Final = 0.02
 """The interval between searches for orphans while orphans are being killed."""
 _SCANS_AT_EXIT: Final = 50
 """The maximum number of searches for orphans at exit, because processes of other users (`sudo`) cannot be killed."""
-_RECENT_SECONDS: Final = 0.1
-"""Before a new command, the search for orphans is skipped if the last search was within this time."""
-_PAUSES: Final = (0.005, 0.01, 0.02, 0.05)
-"""Seconds between the first checks whether a process tree has ended. Later pauses last 0.1 s."""
+_CHECK_SECONDS: Final = 0.02
+"""The interval between checks whether a process tree has ended."""
 
 
 def _nothing() -> None: ...
@@ -58,7 +54,6 @@ class Processes:
         self._can_adopt = False
         self._killed: set[int] = set()
         self.orphans_killed = 0
-        self._scanned_at = 0.0
         self._sweeping: asyncio.Task[None] | None = None
         self._trees: set[ProcessTree] = set()
         self._endings: dict[ProcessTree, asyncio.Task[None]] = {}
@@ -157,8 +152,7 @@ class Processes:
             raise ExecutionError("the server is stopping")
         if asyncio.get_running_loop().time() >= deadline:
             raise DeadlineExceededError(f"The start of {command.argv[0]!r}", 0.0)
-        if time.monotonic() - self._scanned_at > _RECENT_SECONDS:
-            self._scan()
+        self._scan()
         marker = self._descendants.new_marker()
         start = partial(ProcessTree, command, marker=marker, afterwards=afterwards, keeps_zombie=self._can_adopt)
         try:
@@ -203,7 +197,6 @@ class Processes:
         tree.signal(number)
         tree.signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
         signalled: set[int] = set()
-        pauses = chain(_PAUSES, repeat(0.1))
         while True:
             members = self._members(tree)
             if self._has_ended(tree, members):
@@ -217,7 +210,7 @@ class Processes:
                     signalled.add(pid)
             if number is signal.SIGKILL:
                 tree.signal(number)  # also reaches newly forked processes
-            await asyncio.sleep(next(pauses))
+            await asyncio.sleep(_CHECK_SECONDS)
 
     def _has_ended(self, tree: ProcessTree, members: set[int]) -> bool:
         return tree.exit_code is not None and not members and (self._can_adopt or not tree.has_group)
@@ -230,7 +223,6 @@ class Processes:
         if not self._can_adopt:
             return {}
         families = self._descendants.scan(is_urgent=is_urgent)
-        self._scanned_at = time.monotonic()
         orphans = families.get(ORPHAN, set())
         for pid in orphans:  # only this process reaps orphans, so their process ids are not reused
             _send(pid, signal.SIGKILL)

@@ -216,30 +216,6 @@ def test_child_that_is_being_started_is_not_an_orphan(monkeypatch: pytest.Monkey
         assert child.pid not in orphans
 
 
-# Starts a session. When the main thread ends, arguments and environment are gone, but the process continues.
-WITHOUT_MAIN_THREAD = (
-    "import ctypes, os, threading, time\nos.setsid()\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
-    "print('ready', flush=True)\nctypes.CDLL(None).pthread_exit(None)"
-)
-
-
-@linux_only
-def test_orphan_without_arguments_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(MARKER, "")  # restored after `open`
-    descendants = Descendants()
-    descendants.open()
-    environment = {**os.environ, **descendants.new_marker()}
-    command = [sys.executable, "-c", WITHOUT_MAIN_THREAD]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
-        try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            wait_until(lambda: Path(f"/proc/{child.pid}/cmdline").read_bytes() == b"")
-            wait_until(lambda: child.pid in descendants.scan().get(ORPHAN, set()))
-        finally:
-            child.kill()
-
-
 def test_signal_is_returned_as_negative_number(run: Run[int]) -> None:
     async def work() -> int:
         async with Processes() as processes:

@@ -1,4 +1,4 @@
-"""Lines become progress messages. Fast lines are joined, and pipes are never blocked."""
+"""Lines become progress messages. Fast lines are dropped, and pipes are never blocked."""
 
 import asyncio
 import time
@@ -33,7 +33,7 @@ async def test_lines_arrive_while_the_child_runs(context: RecordingContext) -> N
                 await asyncio.sleep(0.001)
 
 
-async def test_many_progress_lines_are_joined_with_increasing_numbers(context: RecordingContext) -> None:
+async def test_many_progress_lines_are_dropped_with_increasing_numbers(context: RecordingContext) -> None:
     began = time.monotonic()
     async with lines_to(context) as lines:
         for number in range(1, 10_001):
@@ -43,14 +43,12 @@ async def test_many_progress_lines_are_joined_with_increasing_numbers(context: R
     values = [value for value, _, _ in context.progressed]
     assert values == sorted(set(values))
     assert values[-1] == 10_000
-    assert len(values) <= PER_SECOND * (1 + int(time.monotonic() - began)) + 1
-    last = context.progressed[-1][2]
-    assert last is not None
-    assert last.endswith("10000")
-    assert all(message is not None and len(message) <= MAX_MESSAGE_LENGTH for _, _, message in context.progressed)
+    # The last lines are sent at once.
+    assert len(values) <= PER_SECOND * (2 + int(time.monotonic() - began))
+    assert context.progressed[-1][2] == "10000"
 
 
-async def test_twenty_lines_at_once_are_not_joined(context: RecordingContext) -> None:
+async def test_twenty_lines_at_once_are_not_dropped(context: RecordingContext) -> None:
     async with lines_to(context) as lines:
         lines.feed(b"".join(b"%d\n" % number for number in range(PER_SECOND)))
     assert [message for _, _, message in context.progressed] == [str(number) for number in range(PER_SECOND)]

@@ -1,6 +1,6 @@
 """Sends a child's output lines as progress messages, at most 20 per second.
 
-Lines that arrive faster are joined and old lines dropped, so that the child never waits for a slow client.
+If lines arrive faster, old lines are dropped, so that the child never waits for a slow client.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ MAX_MESSAGE_LENGTH: Final = 1000
 """The maximum length of a progress message in characters."""
 _MAX_LINE_LENGTH: Final = 64 * 1024
 """The maximum length of a line in bytes. Longer lines are truncated."""
-_KEPT_LINES: Final = 100
+_KEPT_LINES: Final = 20
 _FLUSH_SECONDS: Final = 1.0
 """The time limit for sending the last messages after the child has ended."""
 
@@ -30,7 +30,6 @@ class ProgressLines:
         self._rest = b""
         self._count = 0
         self._waiting: deque[tuple[int, str]] = deque(maxlen=_KEPT_LINES)
-        self._sent_at: deque[float] = deque(maxlen=PER_SECOND)
         self._changed = asyncio.Event()
         self._is_over = False
 
@@ -70,22 +69,13 @@ class ProgressLines:
             self._changed.set()
 
     async def _send(self) -> None:
-        loop = asyncio.get_running_loop()
         while self._waiting or not self._is_over:
             if not self._waiting:
                 self._changed.clear()
                 await self._changed.wait()
                 continue
-            free = PER_SECOND - sum(1 for sent in self._sent_at if sent > loop.time() - 1)
-            if not free and not self._is_over:
-                await asyncio.sleep(self._sent_at[0] + 1 - loop.time())
-                continue
-            self._sent_at.append(loop.time())
-            number, message = self._next(joined=max(1, len(self._waiting) - max(free, 1) + 1))
+            number, message = self._waiting.popleft()
             # MCP 2025-11-25 basic/utilities/progress: the value must increase.
             await self._context.progress(number, None, message)
-
-    def _next(self, *, joined: int) -> tuple[int, str]:
-        """Join the first waiting lines into one message. If the message is too long, its beginning is dropped."""
-        taken = [self._waiting.popleft() for _ in range(joined)]
-        return taken[-1][0], "\n".join(line for _, line in taken)[-MAX_MESSAGE_LENGTH:]
+            if not self._is_over:
+                await asyncio.sleep(1 / PER_SECOND)

@@ -27,7 +27,7 @@ from gateway.config.models import definitions as models
 from gateway.config.models.backends import Shell
 from gateway.config.models.base import Use, use_of
 from gateway.config.models.definition_keys import Definition
-from gateway.config.models.document import Document
+from gateway.config.models.document import LISTS, Document
 from gateway.json_types import DocumentPath, JsonObject
 from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD, properties_of, subschemas
 
@@ -105,27 +105,26 @@ _MIN_LIKENESS: Final = 0.8
 """Minimum similarity, from 0 to 1, at which an unknown key counts as a misspelt keyword."""
 
 
-def lint(  # noqa: PLR0913 - everything that is checked
+def lint(
     document: Document,
     *,
-    tools: Mapping[str, Tool],
-    prompts: Mapping[str, Prompt],
+    served: Mapping[DocumentPath, Primitive],
     instructions: Mapping[str, str],
     plugins: tuple[Path, ...],
     problems: Problems,
 ) -> None:
     """Warn about misleading text, schemas and annotations, and about insecure files.
 
-    `instructions` are the instructions of upstreams, by the upstream's name. `plugins` are the plugin directories.
+    `served` contains primitives by path, such as `("tools", name)`. `instructions` are the instructions of upstreams by
+    the upstream's name. `plugins` are the plugin directories.
     """
     _warn_of_texts(_of_model(document.server, ()), problems=problems.at("server"))
     for name, text in instructions.items():
         _warn_of_texts([(("instructions",), text, Use.DESCRIPTION)], problems=problems.at("upstreams", name))
-    compiled: Mapping[str, Mapping[str, Primitive]] = {"tools": tools, "resources": {}, "prompts": prompts}
-    for kind, served in compiled.items():
+    for kind in LISTS:
         configs: Mapping[str, Definition] = getattr(document, kind)
         for name, config in configs.items():
-            _lint_definition(name, config, served.get(name), problems=problems.at(kind, name))
+            _lint_definition(name, config, served.get((kind, name)), problems=problems.at(kind, name))
         for name, earlier in confusable_names(configs):
             problems.at(kind, name).warning(f"`{name}` looks like `{earlier}`: a model can confuse them")
     for index, directory in enumerate(plugins):

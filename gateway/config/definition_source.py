@@ -149,9 +149,9 @@ def with_reviewed(config: LoadedConfig, names: Iterable[DocumentPath]) -> Loaded
     return replace(config, document=document, origins=origins, sources=config.sources.with_origins(origins))
 
 
-def not_offered(config: LoadedConfig, name: tuple[str, str], *, first: DocumentPath) -> str:
+def not_offered(config: LoadedConfig, name: DocumentPath, *, first: DocumentPath) -> str:
     """Return the warning for a definition whose name or URI is already used at `first`."""
-    kind, key = name[0].removesuffix("s"), name[1]
+    kind, key = str(name[0]).removesuffix("s"), name[1]
     location, _ = config.sources.locate(first)
     taken = f"the {kind} `{key}` is not offered: `{'.'.join(map(str, first))}` ({location}) already has that"
     return f"{taken} URI. Set `uri_prefix` to change the URI" if kind == "resource" else f"{taken} name"

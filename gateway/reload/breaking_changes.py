@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from gateway.catalog.manifest import Contract, Manifest
@@ -15,10 +16,9 @@ _LOWER_BOUNDS: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", 
 _UPPER_BOUNDS: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties")
 _OTHERS: Final = (
     *("pattern", "multipleOf", "uniqueItems", "format", "not", "if", "then", "else", "contains", "prefixItems"),
-    *("propertyNames", "patternProperties", "dependentRequired", "dependentSchemas"),
+    *("propertyNames", "patternProperties", "dependentRequired", "dependentSchemas", "allOf", "anyOf", "oneOf"),
 )
 """Keywords that are not compared in detail. A new or different value counts as stricter."""
-_CHOICES: Final = ("anyOf", "oneOf")
 _TYPES: Final = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 
 
@@ -57,7 +57,8 @@ def _reasons(before: Contract, after: Contract | None, audiences: Iterable[str])
 
 def _compared(old: Json, new: Json, *, is_input: bool) -> Iterator[str]:
     field, whole = ("", "the input") if is_input else ("output field ", "the output")
-    for path, text in _Comparison(old, new, is_input=is_input).reasons():
+    comparison = _Comparison(rewritten(old, _drop_notes), rewritten(new, _drop_notes), is_input=is_input)
+    for path, text in islice(comparison.reasons(), _MOST):
         yield text.replace("{}", f"{field}`{path.removeprefix('.')}`" if path else whole, 1)
 
 
@@ -65,34 +66,24 @@ class _Comparison:
     """Compares two versions of the schema of an input or output."""
 
     def __init__(self, old: Json, new: Json, *, is_input: bool) -> None:
-        self._old: Final = rewritten(old, _drop_notes)
-        self._new: Final = rewritten(new, _drop_notes)
+        self._old: Final = old
+        self._new: Final = new
         self._is_input: Final = is_input
-        self._found: Final[dict[str, list[_Reason]]] = {}
+        self._seen: Final[set[tuple[str, str]]] = set()
+        """Pairs of references that have been compared. A schema can refer to itself."""
 
-    def reasons(self) -> Sequence[_Reason]:
-        return [] if self._old == self._new else self._between("", self._old, self._new)
+    def reasons(self) -> Iterator[_Reason]:
+        return self._between("", self._old, self._new)
 
-    def _between(self, path: str, old: Json, new: Json) -> list[_Reason]:
-        key = json.dumps([old, new])
-        if key not in self._found:
-            self._found[key] = []  # ends the recursion for a schema that refers to itself
-            before, after = _resolved(old, self._old), _resolved(new, self._new)
-            if before.keys().isdisjoint(_CHOICES) and after.keys().isdisjoint(_CHOICES):
-                reasons = self._stricter(before, after) if self._is_input else self._missing(before, after)
-            else:
-                reasons = self._of_choices(_choices(before, self._old), _choices(after, self._new))
-            self._found[key] = list(dict.fromkeys(reasons))[:_MOST]
-        return [(path + inner, text) for inner, text in self._found[key]]
-
-    def _of_choices(self, olds: Sequence[JsonObject], news: Sequence[JsonObject]) -> Iterator[_Reason]:
-        """Match each old alternative of an input, or each new one of an output, with the most similar alternative.
-
-        A schema without `anyOf` and `oneOf` counts as one alternative.
-        """
-        for each in olds if self._is_input else news:
-            pairs = [(each, new) for new in news] if self._is_input else [(old, each) for old in olds]
-            yield from min((self._between("", *pair) for pair in pairs), key=len, default=[])
+    def _between(self, path: str, old: Json, new: Json) -> Iterator[_Reason]:
+        references = _reference(old), _reference(new)
+        if references in self._seen:
+            return
+        if any(references):
+            self._seen.add(references)
+        before, after = _resolved(old, self._old), _resolved(new, self._new)
+        for inner, text in self._stricter(before, after) if self._is_input else self._missing(before, after):
+            yield path + inner, text
 
     def _stricter(self, before: JsonObject, after: JsonObject) -> Iterator[_Reason]:
         yield from self._changed_type(_types(before), _types(after))
@@ -188,34 +179,16 @@ def _drop_notes(schema: dict[str, Json]) -> None:
         schema.pop(keyword, None)
 
 
+def _reference(schema: Json) -> str:
+    return str(schema.get("$ref", "")) if isinstance(schema, dict) else ""
+
+
 def _resolved(schema: Json, root: Json) -> JsonObject:
     found: JsonObject = schema if isinstance(schema, dict) else {"not": {}} if schema is False else {}
     for _ in range(_MOST):
-        if "$ref" in found:
-            parts = [referenced(root, found["$ref"])]
-        elif isinstance(found.get("allOf"), list):
-            parts = found["allOf"]
-        else:
+        if "$ref" not in found:
             break
-        found = {key: value for key, value in found.items() if key != ("$ref" if "$ref" in found else "allOf")}
-        for part in parts:
-            found = _merged(found, part)
+        target = referenced(root, found["$ref"])
+        beside = {key: value for key, value in found.items() if key != "$ref"}
+        found = {**(target if isinstance(target, dict) else {}), **beside}
     return found
-
-
-def _choices(schema: JsonObject, root: Json) -> Sequence[JsonObject]:
-    key = next((key for key in _CHOICES if isinstance(schema.get(key), list)), None)
-    if key is None:
-        return [schema]
-    rest = {name: value for name, value in schema.items() if name != key}
-    return [_merged(rest, _resolved(each, root)) for each in schema[key]]
-
-
-def _merged(schema: JsonObject, other: Json) -> JsonObject:
-    if not isinstance(other, dict):
-        return schema
-    both = {
-        "properties": {**properties_of(schema), **properties_of(other)},
-        "required": [*schema.get("required", ()), *other.get("required", ())],
-    }
-    return {**schema, **other, **{key: value for key, value in both.items() if value}}

@@ -78,7 +78,6 @@ def _fixed(written: Mapping[str, Json], section: str) -> Json:
 
 
 def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
-    renamed = _renamed(new)
     for place in (*new.written, *(place for place in old.written if place not in new.written)):
         before, after = old.written.get(place), new.written.get(place)
         if before is None:
@@ -86,24 +85,12 @@ def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:
             note = "new" if what is None else f"new, but not available: {what}"
             yield Change(sign="+", place=place, what=note, difference=_difference(None, after))
         elif after is None:
-            new_place = renamed.get(place)
-            note = "removed" if new_place is None else f"removed; its name is now an alias of {new_place}"
-            yield Change(sign="-", place=place, what=note)
+            yield Change(sign="-", place=place, what="removed")
         elif what := "; ".join(_reasons(place, old, new)):
             yield Change(sign="~", place=place, what=what, difference=_difference(before, after))
     for place, reason in new.left_out.items():  # Operations of an OpenAPI document without a definition.
         if place not in new.written and place not in old.written and old.left_out.get(place) != reason:
             yield Change(sign="~" if place in old.left_out else "+", place=place, what=f"not available: {reason}")
-
-
-def _renamed(manifest: Manifest) -> dict[str, str]:
-    """Map the path of each alias, such as `tools.old_name`, to the path of the definition with that alias."""
-    return {
-        f"{place.partition('.')[0]}.{alias}": place
-        for place, written in manifest.written.items()
-        if place.partition(".")[0] in LISTS
-        for alias in written.get("aliases", ())
-    }
 
 
 def _reasons(place: str, old: Manifest, new: Manifest) -> Iterator[str]:

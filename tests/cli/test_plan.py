@@ -76,14 +76,14 @@ def test_changes_list_keys_and_difference(plan: Any) -> None:
     assert {"-  - -h", "+  - -k", "-  timeout: 90s", "+  timeout: 2m"} <= set(lines)
 
 
-def test_added_and_removed_definitions_are_listed_with_aliases(plan: Any) -> None:
+def test_added_and_removed_definitions_are_listed(plan: Any) -> None:
     text = OLD.replace(
         "  old: {description: Old., content: old}", "  new: {description: New., content: x, aliases: [old]}"
     )
     found = plan(text.partition("prompts:")[0])
     assert changes_of(found) == {
         "+ tools.new": "new",
-        "- tools.old": "removed; its name is now an alias of tools.new",
+        "- tools.old": "removed",
         "- prompts.ask": "removed",
     }
 

@@ -14,7 +14,7 @@ from gateway.catalog.catalog import CallLimits, Catalog
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.access import compile_access
 from gateway.catalog.compile.context import CompileContext, mask_text
-from gateway.catalog.compile.definitions import CompiledDefinitions, compile_definitions
+from gateway.catalog.compile.definitions import Placed, compile_definitions
 from gateway.catalog.compile.sql import compile_databases
 from gateway.catalog.compile.views import compile_views
 from gateway.catalog.digests import (
@@ -30,14 +30,14 @@ from gateway.catalog.file_dependencies import FileDependencies
 from gateway.catalog.lints import lint
 from gateway.catalog.lock import Difference, Lock
 from gateway.catalog.plugins import Plugins
-from gateway.catalog.primitives import Primitive, Resource, ResourceTemplate
+from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.catalog.skill_snapshot import find_skills
 from gateway.config.definition_source import not_offered, with_reviewed
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
 from gateway.config.models.base import defaults_of
 from gateway.config.models.content import Block
-from gateway.config.models.document import LISTS, Document
+from gateway.config.models.document import Document
 from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLimits
 from gateway.config.reading.source_file import digest_of_json
 from gateway.errors import ConfigError, Problem
@@ -122,11 +122,11 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         context.dependencies.files.update(files_of(connection.tls, place.at("tls")))
         context.dependencies.files.update(key_files(connection.auth, place.at("auth")))
     compiled = compile_definitions(loaded, context=context, problems=problems, excluded=excluded, skills=skills)
-    _check_across(compiled, loaded, problems=problems)
+    _check_across(compiled.placed, loaded, problems=problems)
     instructions = mask_text(
         document.server.instructions, redactor=loaded.redactor, problems=problems.at("server", "instructions")
     )
-    views = compile_views(loaded, tuple(compiled.primitives()), context=context, problems=problems.at("views"))
+    views = compile_views(loaded, compiled.primitives, context=context, problems=problems.at("views"))
     views = {
         name: replace(view, instructions=None) if instructions_of_view(name) in excluded else view
         for name, view in views.items()
@@ -134,8 +134,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     limits = _call_limits(document.limits, problems=problems.at("limits"))
     lint(
         document,
-        tools=compiled.tools,
-        prompts=compiled.prompts,
+        served=dict(compiled.placed),
         instructions=loaded.instructions,
         plugins=context.plugins.directories,
         problems=problems,
@@ -144,8 +143,8 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         raise ConfigError(_in_file_order(problems, loaded))
     compiled = compiled.without_invalid(loaded, problems)
     # A reference to a resource that was left out would cause a false warning.
-    if compiled.has_all_resources:
-        warn_of_dangling_references(document, served=compiled.uris, problems=problems)
+    if {path[1] for path, _ in compiled.placed if path[0] == "resources"} == document.resources.keys():
+        warn_of_dangling_references(document, compiled.primitives, problems=problems)
     catalog = Catalog(
         generation=generation,
         server_info=loaded.redactor.json(wire_definitions.server_info(document.server)),
@@ -167,7 +166,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         views=views,
         databases=frozenset(profiles.values()),
     )
-    return catalog.with_primitives(compiled.primitives())
+    return catalog.with_primitives(compiled.primitives)
 
 
 def _version(pin: DefinitionDigest) -> str:
@@ -209,71 +208,54 @@ def _compile_connections(
     return {name: authorization for name, authorization in found.items() if authorization is not None}
 
 
-def _check_across(compiled: CompiledDefinitions, loaded: LoadedConfig, *, problems: Problems) -> None:
-    in_tools, in_resources, in_prompts = (problems.at(kind) for kind in LISTS)
-    by_uri: dict[str, Resource] = {}
-    places: dict[str, DocumentPath] = {}
-    resources = [(("resources", each.name), each) for each in compiled.resources]
-    own_resources = [((*path, "uri"), each) for path, each in resources if path not in loaded.origins]
-    _add(by_uri, places, own_resources, problems=problems)
-    _add(by_uri, places, ((("skills", index), each) for index, each in compiled.skills), problems=problems)
-    _add(by_uri, places, ((("tools", tool, "app"), each) for tool, each in compiled.apps), problems=problems)
-    # Check resources of upstreams last, so that they cannot take URIs from the file.
-    for path, each in resources:
-        first = places.setdefault(each.uri, path)
-        if path in loaded.origins and by_uri.setdefault(each.uri, each) is not each:
-            problems.at(*path, "uri").error(not_offered(loaded, path, first=first))
-    _warn_of_overlaps(_without_duplicates(compiled.templates, loaded, problems=problems), problems=in_resources)
-    # A name from an upstream can replace an alias in the file without an error.
-    own = {
-        kind: {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins} for kind in LISTS
+def _check_across(placed: Sequence[Placed[Primitive]], loaded: LoadedConfig, *, problems: Problems) -> None:
+    # Check definitions of sources last, so that they cannot take URIs from the file.
+    ordered = sorted(placed, key=lambda each: each[0] in loaded.origins)
+    resources = _check_uris([(path, each) for path, each in ordered if isinstance(each, Resource)], loaded, problems)
+    _check_templates([(path, each) for path, each in placed if isinstance(each, ResourceTemplate)], loaded, problems)
+    keyed = {
+        "tools": {each.name: each for _, each in placed if isinstance(each, Tool)},
+        "resources": resources,
+        "prompts": {each.name: each for _, each in placed if isinstance(each, Prompt)},
     }
-    uris = {uri for uri, each in by_uri.items() if each.name in own["resources"]}
-    check_aliases(compiled.tools, taken=own["tools"], problems=in_tools)
-    check_aliases(by_uri, taken=uris, problems=in_resources)
-    check_aliases(compiled.prompts, taken=own["prompts"], problems=in_prompts)
+    for kind, primitives in keyed.items():
+        # A name from an upstream can replace an alias in the file without an error.
+        own = {name for name in getattr(loaded.document, kind) if (kind, name) not in loaded.origins}
+        taken = {key for key, each in primitives.items() if each.name in own} if kind == "resources" else own
+        check_aliases(primitives, taken=taken, problems=problems.at(kind))
 
 
-def _add(
-    by_uri: dict[str, Resource],
-    places: dict[str, DocumentPath],
-    resources: Iterable[tuple[DocumentPath, Resource]],
-    *,
-    problems: Problems,
-) -> None:
+def _check_uris(placed: Iterable[Placed[Resource]], loaded: LoadedConfig, problems: Problems) -> Mapping[str, Resource]:
+    """Report resources with the URI of an earlier resource, and return the first resource with each URI."""
+    firsts: dict[str, Placed[Resource]] = {}
     reported: set[DocumentPath] = set()
-    for path, resource in resources:
-        first = by_uri.setdefault(resource.uri, resource)
-        places.setdefault(resource.uri, path)
-        if first is not resource and path not in reported:  # one error for all files of a glob
-            reported.add(path)
-            problems.at(*path).error(f"`resources.{first.name}` already has the URI `{resource.uri}`")
-
-
-def _without_duplicates(
-    templates: Sequence[ResourceTemplate], loaded: LoadedConfig, *, problems: Problems
-) -> Sequence[ResourceTemplate]:
-    """Report and remove templates of upstreams whose URI template is also defined in the configuration files."""
-    # Iterate in reverse, so that the first of several equal templates is kept.
-    paths = {each.uri_template: ("resources", each.name) for each in reversed(templates)}
-    own = {template: path for template, path in paths.items() if path not in loaded.origins}
-    kept: list[ResourceTemplate] = []
-    for each in templates:
-        path = ("resources", each.name)
-        if path in loaded.origins and (first := own.get(each.uri_template)) is not None:
-            problems.at(*path, "uri").error(not_offered(loaded, path, first=(*first, "uri")))
+    for path, resource in placed:
+        first_path, first = firsts.setdefault(resource.uri, (path, resource))
+        if first is resource or path in reported:  # one error for all files of a glob
+            continue
+        reported.add(path)
+        if path in loaded.origins:
+            problems.at(*path, "uri").error(not_offered(loaded, path, first=first_path))
         else:
-            kept.append(each)
-    return kept
+            place = (*path, "uri") if path[0] == "resources" else path
+            problems.at(*place).error(f"`resources.{first.name}` already has the URI `{resource.uri}`")
+    return {uri: resource for uri, (_, resource) in firsts.items()}
 
 
-def _warn_of_overlaps(templates: Sequence[ResourceTemplate], *, problems: Problems) -> None:
+def _check_templates(placed: Sequence[Placed[ResourceTemplate]], loaded: LoadedConfig, problems: Problems) -> None:
+    """Report templates of upstreams that the files define too, and warn about templates that overlap."""
+    # Iterate in reverse, so that the first of several equal templates is used.
+    own = {each.uri_template: path for path, each in reversed(placed) if path not in loaded.origins}
     # Compare only with templates from the files, because templates of upstreams have no order of precedence.
     ordered: list[ResourceTemplate] = []
-    for template in templates:
+    for path, template in placed:
+        place = problems.at(*path, "uri")
+        if path in loaded.origins and (taken := own.get(template.uri_template)) is not None:
+            place.error(not_offered(loaded, path, first=taken))
+            continue
         if first := next((each for each in ordered if overlap(template.uri_template, each.uri_template)), None):
             what = f"`{template.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"
-            problems.at(template.name, "uri").warning(f"{what}, which takes precedence")
+            place.warning(f"{what}, which takes precedence")
         if template.rank is None and len(ordered) < _MAX_COMPARED:
             ordered.append(template)
 
@@ -292,10 +274,10 @@ _MAX_COMPARED: Final = 100
 """Maximum number of templates that each template is compared with."""
 
 
-def warn_of_dangling_references(document: Document, *, served: Sequence[str], problems: Problems) -> None:
+def warn_of_dangling_references(document: Document, served: Iterable[Primitive], *, problems: Problems) -> None:
     """Warn about references to resources that match no URI and no template in `served`."""
-    templates = [each for each in served if "{" in each]
-    uris = {each for each in served if "{" not in each}
+    templates = [each.uri_template for each in served if isinstance(each, ResourceTemplate)]
+    uris = {each.uri for each in served if isinstance(each, Resource)}
 
     @cache
     def is_served(uri: str) -> bool:

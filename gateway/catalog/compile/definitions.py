@@ -5,8 +5,6 @@ import shutil
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import chain
 from posixpath import basename, dirname
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -23,9 +21,7 @@ from gateway.catalog.compile.tools import compile_tool
 from gateway.catalog.digests import Name
 from gateway.catalog.primitives import (
     Primitive,
-    Prompt,
     Resource,
-    ResourceTemplate,
     Skill,
     Tool,
     content_digest,
@@ -41,7 +37,7 @@ from gateway.config.models.document import SKILL_FILE
 from gateway.config.secrets.redactor import Redactor
 from gateway.control_characters import visible_path
 from gateway.executors.files.executor import FileReader, ServedFile, ServedFiles
-from gateway.json_types import JsonObject
+from gateway.json_types import DocumentPath, JsonObject
 from gateway.language.scope import Inputs
 from gateway.plugin import ListKind
 
@@ -72,49 +68,31 @@ _COMPILE_ONE: Final[Mapping[ListKind, Callable[..., Primitive | Sequence[Primiti
 }
 
 
+Placed = tuple[DocumentPath, P]
+"""A primitive, and the path of the entry that defines it: `("tools", name)`, `("skills", index)`, or for app pages
+`("tools", name, "app")`.
+"""
+
+
 class CompiledDefinitions(msgspec.Struct, frozen=True, kw_only=True):
-    tools: Mapping[str, Tool]
-    resources: tuple[Resource, ...]
-    skills: tuple[tuple[int, Resource], ...]
-    """Files of skills, each with the index of the skill's entry in `skills:`."""
-    apps: tuple[tuple[str, Resource], ...]
-    """App pages, each with the name of the page's tool."""
-    templates: tuple[ResourceTemplate, ...]
-    prompts: Mapping[str, Prompt]
-    has_all_resources: bool
-    """Whether all definitions in `resources:` were compiled."""
+    placed: tuple[Placed[Primitive], ...]
     left_out: tuple[Unavailable, ...]
 
     @property
-    def uris(self) -> tuple[str, ...]:
-        return (
-            *(template.uri_template for template in self.templates),
-            *(resource.uri for resource in self._all_resources()),
-        )
-
-    def primitives(self) -> Iterator[Primitive]:
-        return chain[Primitive](self.tools.values(), self._all_resources(), self.templates, self.prompts.values())
+    def primitives(self) -> tuple[Primitive, ...]:
+        return tuple(primitive for _, primitive in self.placed)
 
     def without_invalid(self, loaded: LoadedConfig, problems: Problems) -> "CompiledDefinitions":
         """Return a copy without invalid definitions of sources such as upstreams, so that valid ones can be served."""
         found = {(str(kind), str(name)) for kind, name in loaded.origins}
-        names = {name for name in found if not problems.at(*name).has_no_errors}
-        if not names:
-            return self
-        invalid = (Unavailable(kind=kind, name=name, reason=_INVALID) for kind, name in sorted(names))
-        return replace(
-            self,
-            tools={name: each for name, each in self.tools.items() if ("tools", name) not in names},
-            resources=tuple(each for each in self.resources if ("resources", each.name) not in names),
-            apps=tuple(each for each in self.apps if ("tools", each[0]) not in names),
-            templates=tuple(each for each in self.templates if ("resources", each.name) not in names),
-            prompts={name: each for name, each in self.prompts.items() if ("prompts", name) not in names},
-            left_out=(*self.left_out, *invalid),
+        invalid = {name for name in found if not problems.at(*name).has_no_errors}
+        return CompiledDefinitions(
+            placed=tuple((path, each) for path, each in self.placed if path[:2] not in invalid),
+            left_out=(
+                *self.left_out,
+                *(Unavailable(kind=kind, name=name, reason=_INVALID) for kind, name in sorted(invalid)),
+            ),
         )
-
-    def _all_resources(self) -> Iterator[Resource]:
-        yield from self.resources
-        yield from (resource for _, resource in (*self.skills, *self.apps))
 
 
 def compile_definitions(
@@ -126,11 +104,15 @@ def compile_definitions(
     skills: Iterable[SkillSnapshot],
 ) -> CompiledDefinitions:
     """Compile all definitions and skills that are not in `excluded`, which maps names to reasons."""
+    placed: list[Placed[Primitive]] = []
+
+    def place(path: DocumentPath, primitives: Iterable[Primitive]) -> None:
+        placed.extend(
+            (path, _finished(each, redactor=context.redactor, problems=problems.at(*path))) for each in primitives
+        )
+
     left_out = [*loaded.left_out]
-    for (kind, name), reason in excluded.items():
-        left_out.append(Unavailable(kind=kind, name=name, reason=reason))
-    finished = partial(_finished, redactor=context.redactor)
-    compiled: list[Primitive] = []
+    left_out += (Unavailable(kind=kind, name=name, reason=reason) for (kind, name), reason in excluded.items())
     for section, compile_one in _COMPILE_ONE.items():
         definitions: Mapping[str, Definition] = getattr(loaded.document, section)
         for name, config in definitions.items():
@@ -139,41 +121,21 @@ def compile_definitions(
             if missing := "; ".join(_unmet(config.requires)):
                 left_out.append(Unavailable(kind=section, name=name, reason=missing))
                 continue
-            place = problems.at(section, name)
-            made = compile_one(name, config, problems=place, context=context)
-            compiled += finished([made] if isinstance(made, Primitive) else made or (), problems=place)
-    tools = {each.name: each for each in compiled if isinstance(each, Tool)}
-    resources = {each.name for each in compiled if each.kind == "resources"}
+            made = compile_one(name, config, problems=problems.at(section, name), context=context)
+            place((section, name), [made] if isinstance(made, Primitive) else made or ())
     is_pinned = loaded.document.server.lock == "enforce"
-    return CompiledDefinitions(
-        tools=tools,
-        resources=tuple(each for each in compiled if isinstance(each, Resource)),
-        skills=tuple(
-            (found.index, resource)
-            for found in skills
-            if ("skills", found.name) not in excluded
-            for resource in finished(
-                _compile_skill(found, is_pinned=is_pinned, context=context), problems=problems.at("skills", found.index)
-            )
-        ),
-        apps=tuple(
-            (name, page)
-            for name in tools
-            for place in [problems.at("tools", name, "app")]
-            for page in finished(
-                compile_app(name, loaded.document.tools[name], problems=place, context=context), problems=place
-            )
-        ),
-        templates=tuple(each for each in compiled if isinstance(each, ResourceTemplate)),
-        prompts={each.name: each for each in compiled if isinstance(each, Prompt)},
-        has_all_resources=resources == loaded.document.resources.keys(),
-        left_out=tuple(left_out),
-    )
+    for found in skills:
+        if ("skills", found.name) not in excluded:
+            place(("skills", found.index), _compile_skill(found, is_pinned=is_pinned, context=context))
+    for name in [each.name for _, each in placed if isinstance(each, Tool)]:
+        path = ("tools", name, "app")
+        place(path, compile_app(name, loaded.document.tools[name], problems=problems.at(*path), context=context))
+    return CompiledDefinitions(placed=tuple(placed), left_out=tuple(left_out))
 
 
-def _finished(primitives: Sequence[P], *, problems: Problems, redactor: Redactor) -> Sequence[P]:
-    masked = (masked_primitive(each, redactor=redactor, problems=problems) for each in primitives)
-    return [each if each.digest else replace(each, digest=definition_digest(each.definition)) for each in masked]
+def _finished(primitive: Primitive, *, problems: Problems, redactor: Redactor) -> Primitive:
+    masked = masked_primitive(primitive, redactor=redactor, problems=problems)
+    return masked if masked.digest else replace(masked, digest=definition_digest(masked.definition))
 
 
 def _names_broken_entry(config: Definition, loaded: LoadedConfig) -> bool:

@@ -13,8 +13,9 @@ import orjson
 
 from gateway import exact_json
 from gateway.config.secrets.redactor import Redactor
-from gateway.console.responses import milliseconds, short_id
+from gateway.console.responses import MAX_DEPTH, milliseconds, short_id
 from gateway.json_types import Json, JsonObject
+from gateway.language.schemas.rules import is_deeper
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome, ProgressReport, Wait
 from gateway.telemetry.trace import TraceContext
@@ -22,6 +23,7 @@ from gateway.telemetry.trace import TraceContext
 MAX_BODY: Final = 64 * 1024
 
 RUNNING: Final = "running"
+NOT_SHOWN: Final = "(too deeply nested to show, or with a number that is too long)"
 _MAX_NAME: Final = 200
 _MAX_REASON: Final = 300
 
@@ -126,11 +128,15 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
 
 
 def shown_body(text: bytes, redactor: Redactor, *, is_cut: bool) -> Json:
-    """Return the masked value of a body, or the masked start of the JSON text of a truncated body."""
+    """Return the masked value of a body, or the masked start of the JSON text of a truncated body.
+
+    Return a note instead of a value that JSON libraries cannot parse or encode.
+    """
     if is_cut:
         # The margin of `before_gap` covers JSON within JSON. The body adds another level, and thus longer escapes.
         return redactor.before_gap(redactor.before_gap(redactor.text(text.decode(errors="ignore"))))
     try:
-        return redactor.json(exact_json.loads(text))
-    except orjson.JSONDecodeError:  # too deeply nested to parse
-        return redactor.text(text.decode(errors="replace"))
+        value = exact_json.loads(text)
+    except orjson.JSONDecodeError:
+        return NOT_SHOWN
+    return NOT_SHOWN if is_deeper(value, than=MAX_DEPTH) else redactor.json(value)

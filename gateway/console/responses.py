@@ -61,7 +61,10 @@ def problem_json(problem: Problem) -> dict[str, Json]:
 MAX_BODY: Final = 2**20
 """Maximum size of a request body in bytes. Tool calls are limited by `listen.max_body` instead."""
 MAX_DEPTH: Final = 200
-"""Maximum nesting of a request body. Validators fail at 255 levels. Tool calls use `limits.request_depth` instead."""
+"""Maximum nesting of a request body, and of a recorded body that is shown. Validators fail at 255 levels.
+
+Tool calls use `limits.request_depth` instead.
+"""
 _RECEIVE_SECONDS: Final = 30.0
 _MIN_COMPRESSED: Final = 16 * 1024
 """Minimum size in bytes of a response that is compressed in a thread, if the client supports compression."""

@@ -1,4 +1,4 @@
-"""`mcp-gateway test`: calls, stub servers, results and exit codes."""
+"""`mcp-gateway test`: calls, stub responses, results and exit codes."""
 
 import json
 from pathlib import Path
@@ -103,7 +103,7 @@ tools:
     }
 
 
-async def test_stub_server_receives_the_request(tmp_path: Path) -> None:
+async def test_stub_response_replaces_the_request(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def handle(request: web.Request) -> web.Response:
@@ -143,10 +143,20 @@ tools:
     assert asked == ["/items/5"]
 
 
-async def test_stub_server_replaces_https_servers(tmp_path: Path) -> None:
+async def test_stub_response_replaces_https_servers(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
         'tools: {get: {http: {url: "https://no-such-host.invalid/x", method: POST, body: y},'
+        " tests: [{http: {json: [1]}, expect: {json: [1]}}]}}"
+    )
+    settings = read_settings({"config": str(config), "log_level": "error"})
+    assert [verdict.grade async for verdict in run_tests(settings)] == [Grade.PASSED]
+
+
+async def test_stub_response_of_a_paged_tool(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        'tools: {get: {http: {url: "https://no-such-host.invalid/x", pages: {next: "next", max: 3}},'
         " tests: [{http: {json: [1]}, expect: {json: [1]}}]}}"
     )
     settings = read_settings({"config": str(config), "log_level": "error"})

@@ -33,8 +33,8 @@ examples:
   {name} config.yaml disk_usage 'get_*'
   {name} config.yaml --junit report.xml
 
-Commands and functions really run. An HTTP backend sends its request to a stub server on loopback
-that returns the response under `http` of the test, or without `http` to the real server.
+Commands and functions really run. An HTTP backend receives the response under `http` of the test,
+or without `http` sends its request to the real server.
 
 {CONFIG_AS_FIRST_WORD}
 

@@ -1,25 +1,24 @@
 """Runs the tests of tools by calling each tool through the dispatcher and comparing the result.
 
-Commands and functions are executed. HTTP requests are sent to a stub server on loopback if the test defines a response.
-Confirmation requests are accepted.
+Commands and functions are executed. If the test defines a response, no HTTP request is sent. Confirmation requests are
+accepted.
 """
 
 import json
 import re
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
 from difflib import ndiff
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import orjson
-from aiohttp import web
 from msgspec.structs import replace
-from yarl import URL
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway import exact_json
 from gateway.access.claims import identity_of_claims
@@ -37,9 +36,8 @@ from gateway.executors.output.media_types import OCTETS
 from gateway.json_types import ABSENT, DocumentPath, Json, JsonObject
 from gateway.language.files.decoding import FileLocator, FileRule, data_uri
 from gateway.language.files.media_types import media_type_of
-from gateway.net.address_guard import ANYWHERE
-from gateway.net.request import Header, Request
-from gateway.net.sender import Response, Sender
+from gateway.net.request import Request
+from gateway.net.sender import Response
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY
 from gateway.transports.memory import MemoryClient
 
@@ -114,18 +112,15 @@ async def _mismatch_of(dry: DryRun, tool: Tool, index: int, test: ToolTest) -> M
     try:
         identity = ANONYMOUS if test.caller is None else identity_of_claims(test.caller, auth)
         arguments = _given_files(test.with_, tool.arguments.files, directory=place.at("with").directory)
-        async with AsyncExitStack() as stack:
-            executor = tool.executor
-            if test.http is not None:
-                directory = place.at("http", "file").directory
-                origin = await stack.enter_async_context(stub_server(test.http, directory=directory))
-                executor = diverted_to(executor, origin)
-            # Use a separate catalog, because the stub belongs to this test. Run the tool without a task, because the
-            # result is the same.
-            prepared = replace(tool, executor=executor, task=None)
-            offered = replace(dry.catalog, tools={**dry.catalog.tools, tool.name: prepared})
-            client = dry.client(offered, capabilities=_CAPABILITIES, identity=identity)
-            result = await _confirmed(client, tool.name, arguments)
+        executor = tool.executor
+        if test.http is not None:
+            executor = _with_stub(executor, _stub_of(test.http, directory=place.at("http", "file").directory))
+        # Use a separate catalog, because the stub belongs to this test. Run the tool without a task, because the result
+        # is the same.
+        prepared = replace(tool, executor=executor, task=None)
+        offered = replace(dry.catalog, tools={**dry.catalog.tools, tool.name: prepared})
+        client = dry.client(offered, capabilities=_CAPABILITIES, identity=identity)
+        result = await _confirmed(client, tool.name, arguments)
     except (ExecutionError, ValueError) as error:
         return Mismatch(str(error))
     except RpcError as error:
@@ -263,13 +258,8 @@ def _cut(lines: Iterator[str]) -> Iterator[str]:
         yield line[:500]
 
 
-@asynccontextmanager
-async def stub_server(answer: StubResponse, *, directory: Path) -> AsyncIterator[URL]:
-    """Start a server that returns the same response to every request, and yield the origin of the server.
-
-    Raises:
-        ExecutionError: the response file, which is relative to `directory`, cannot be read.
-    """
+def _stub_of(answer: StubResponse, *, directory: Path) -> Response:
+    """Return the response of a test. Raise ExecutionError if its file, relative to `directory`, cannot be read."""
     body = orjson.dumps(answer.json_) if answer.has_json else b""
     media_type = "application/json" if answer.has_json else OCTETS
     if answer.file is not None:
@@ -278,44 +268,27 @@ async def stub_server(answer: StubResponse, *, directory: Path) -> AsyncIterator
         except OSError as error:
             raise ExecutionError(f"the file {answer.file} cannot be read: {error.strerror}") from error
         media_type = media_type_of(answer.file) or OCTETS
-
-    async def handle(_request: web.BaseRequest) -> web.Response:
-        return web.Response(status=answer.status, body=body, headers={"Content-Type": media_type})
-
-    runner = web.ServerRunner(web.Server(handle))
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield URL(f"http://127.0.0.1:{site.port}")
-    finally:
-        await runner.cleanup()
+    reason = HTTPStatus(answer.status).phrase if answer.status in set(HTTPStatus) else ""
+    fields = CIMultiDictProxy(CIMultiDict({"Content-Type": media_type}))
+    return Response(status=answer.status, reason=reason, headers=fields, body=body)
 
 
-def diverted_to(executor: Executor, origin: URL) -> Executor:
-    """Return a copy of the executor that has no cache and sends all requests to the stub at `origin`."""
+def _with_stub(executor: Executor, response: Response) -> Executor:
+    """Return a copy of the executor that has no cache and always receives `response`."""
     match executor:
         case CachingExecutor():
-            return diverted_to(executor.executor, origin)
-        case HttpExecutor(sender=Sender() as sender):
+            return _with_stub(executor.executor, response)
+        case HttpExecutor():
             # Remove the authorization, because fetching a token could contact a real server.
-            return replace(executor, sender=_Diverted(sender, origin), authorization=None)
+            return replace(executor, sender=_StubSender(response), authorization=None)
     raise TypeError(f"{type(executor).__name__} sends no HTTP requests")
 
 
-class _Diverted(msgspec.Struct, frozen=True):
-    """Sends requests to the stub at `origin`. Uses no proxy or client certificate, and does not follow redirects."""
+class _StubSender(msgspec.Struct, frozen=True):
+    """Returns the same response to every request, and sends nothing."""
 
-    sender: Sender
-    origin: URL
+    response: Response
+    max_redirects: int = 0
 
-    async def send(self, request: Request, *, deadline: float) -> Response:
-        # Allow all addresses, because the address guard of the connection can refuse the loopback address.
-        here = replace(self.sender, policy=ANYWHERE, proxy=None, trust=(None, None), max_redirects=0)
-        host = Header(name="Host", value=request.url.raw_authority, is_bound=True)
-        others = (header for header in request.headers if header.name.lower() != "host")
-        url = URL(f"{self.origin}{request.url.raw_path_qs}", encoded=True)
-        return await here.send(replace(request, url=url, headers=(*others, host)), deadline=deadline)
-
-    def facts(self, host: str) -> JsonObject:
-        return self.sender.facts(host)
+    async def send(self, _request: Request, *, deadline: float) -> Response:  # noqa: ARG002 - as `Sender.send`
+        return self.response

@@ -13,7 +13,7 @@ from gateway.json_types import Json, JsonObject
 
 _KINDS: Final = {"tools": "tool", "resources": "resource", "prompts": "prompt", "skills": "skill"}
 _LABEL: Final = 9
-_TROUBLES: Final = {
+_WARNINGS: Final = {
     ("lock", "trouble"): "the lock cannot be used: {}",
     (None, "threads_stuck"): "plugin threads whose function did not return before its deadline: {}",
     (None, "worker_threads_stuck"): "threads that did not process a file or an output before the deadline: {}",
@@ -99,9 +99,9 @@ def _warnings(status: JsonObject) -> Iterator[str]:
         yield f"{place} was disabled by a plugin"
     if not any("since the lock was written" in warning for warning in status.get("warnings", ())):
         yield from (status.get("lock") or {}).get("differs", ())
-    for (section, member), text in _TROUBLES.items():
-        if trouble := (status if section is None else status.get(section) or {}).get(member):
-            yield text.format(trouble)
+    for (section, member), text in _WARNINGS.items():
+        if value := (status if section is None else status.get(section) or {}).get(member):
+            yield text.format(value)
     for name, use in status.get("limits", {}).items():
         if use["limit"] is not None and use["used"] >= use["limit"]:
             yield f"limits.{name} is reached: {_use(name, use)}"

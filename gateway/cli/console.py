@@ -5,20 +5,15 @@ import re
 import shutil
 import sys
 import threading
-import time
 import webbrowser
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Final, TextIO
 
 from gateway.control_characters import strip_control_characters, visible
 from gateway.json_types import Json, JsonObject
 
-_ERASE: Final = "\r\x1b[2K"
-"""The escape sequence that erases the current line (ECMA-48 8.3.41)."""
-_REDRAW_SECONDS: Final = 1.0
-"""Seconds before the progress line of `waiting` appears, and between updates of the line."""
 SIGN_STYLES: Final = {"+": "green", "~": "yellow", "-": "red", "@": "cyan"}
 """The style of a line of a diff, by its first character."""
 _OWN_STYLE: Final = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
@@ -44,11 +39,6 @@ class Console:
         self._stream = stream
         self.is_terminal = stream.isatty()
         self.has_colour = self.is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        self.is_redrawable = self.is_terminal and environ.get("TERM", "dumb") != "dumb" and not environ.get("CI")
-        """Whether a line can be redrawn. Each redraw would add a line to a build log."""
-        self._is_drawn = False
-        # Use a lock, because `waiting` draws in a thread. The lock is reentrant, because `line` calls `erase`.
-        self._lock = threading.RLock()
 
     @property
     def width(self) -> int:
@@ -59,30 +49,13 @@ class Console:
         """Write one or more lines. On a terminal, remove control sequences other than the styles of this program."""
         pieces = _OWN_STYLE.split(text) if self.has_colour else [text]
         text = "".join(each if index % 2 else self.clean(each) for index, each in enumerate(pieces))
-        with self._lock:
-            self.erase()
-            self._stream.write(text if text.endswith("\n") else text + "\n")
-            self._stream.flush()
+        self._stream.write(text if text.endswith("\n") else text + "\n")
+        self._stream.flush()
 
     def prompt(self, text: str) -> None:
         """Write a prompt without a line end, so that the user types on the same line."""
-        with self._lock:
-            self.erase()
-            self._stream.write(self.clean(text))
-            self._stream.flush()
-
-    def redraw(self, text: str) -> None:
-        with self._lock:
-            self._stream.write(_ERASE + self.styled(self.cut(_one_line(text), beside=1), "dim"))
-            self._stream.flush()
-            self._is_drawn = True
-
-    def erase(self) -> None:
-        with self._lock:
-            if self._is_drawn:
-                self._stream.write(_ERASE)
-                self._stream.flush()
-            self._is_drawn = False
+        self._stream.write(self.clean(text))
+        self._stream.flush()
 
     def foreign(self, text: str) -> None:
         self.line(self.clean(text))
@@ -134,34 +107,6 @@ def protect_stdout() -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-@contextmanager
-def waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """Show `text` and the elapsed time on a redrawn line if the body takes longer than a second.
-
-    Yield a function that changes the text. A thread draws the line, because loading a file blocks the event loop.
-    """
-    if not console.is_redrawable:
-        yield lambda _: None
-        return
-    told = [text]
-    is_over = threading.Event()
-    thread = threading.Thread(target=_draw, args=(console, told, is_over), name="waiting line", daemon=True)
-    thread.start()
-    try:
-        yield lambda text: told.__setitem__(0, text)
-    finally:
-        is_over.set()
-        # Wait for the thread, which could otherwise draw the line again.
-        thread.join()
-        console.erase()
-
-
-def _draw(console: Console, told: list[str], is_over: threading.Event) -> None:
-    began = time.monotonic()
-    while not is_over.wait(_REDRAW_SECONDS):
-        console.redraw(f"{told[0]} … {time.monotonic() - began:.0f} s")
 
 
 def say(value: Json) -> str:

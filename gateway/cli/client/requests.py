@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway.app.gateway import Gateway
 from gateway.cli.client.remote import GatewayClient, every_page, remote_client
-from gateway.cli.console import Console, left_out_lines, protect_stdout, waiting
+from gateway.cli.console import Console, left_out_lines, protect_stdout
 from gateway.cli.options import one_shot_settings
 from gateway.cli.user_input import caller_from_claims, input_bytes
 from gateway.errors import ConfigError
@@ -39,8 +39,7 @@ async def open_client(
     with protect_stdout():
         settings = one_shot_settings(options, config)
         async with AsyncExitStack() as stack:
-            with waiting(hints, f"Loading {settings.config}"):
-                gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
+            gateway = await stack.enter_async_context(Gateway(settings, serves_one_request=True))
             _report_unavailable(gateway.status(), hints, about=about, lists_all=getattr(options, "lists_all", False))
             yield gateway.memory_client(caller_from_claims(caller, gateway.auth))
 

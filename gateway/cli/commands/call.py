@@ -8,7 +8,7 @@ from typing import Final
 from gateway.cli.client.answers import Answers, add_answers, with_capabilities
 from gateway.cli.client.remote import GatewayClient, every_page
 from gateway.cli.client.requests import open_client, with_files
-from gateway.cli.console import Console, say, waiting
+from gateway.cli.console import Console, say
 from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, EXIT_CODES, Parser
@@ -110,7 +110,7 @@ async def _result_of(client: GatewayClient, params: JsonObject, answers: Answers
         return result
     named = with_capabilities({"taskId": result["taskId"]}, capabilities)
     try:
-        return await _task_result(client, named, answers, tool=params["name"])
+        return await _task_result(client, named, answers)
     except BaseException:  # interrupted, or an input request cannot be answered
         # A failed cancellation must not hide the original error.
         with suppress(RpcError, ExecutionError):
@@ -123,8 +123,7 @@ async def _tool_result(
 ) -> JsonObject:
     params = given = with_capabilities(params, capabilities)
     while True:
-        with waiting(answers.hints, f"Calling {params['name']}"):
-            result = await client.request("tools/call", given, on_notification=partial(_show, answers.hints))
+        result = await client.request("tools/call", given, on_notification=partial(_show, answers.hints))
         if result.get("resultType") != "input_required":
             return result
         requests, state = result.get("inputRequests") or {}, result.get("requestState")
@@ -137,16 +136,11 @@ async def _tool_result(
             await asyncio.sleep(_LONGEST_PAUSE)
 
 
-async def _task_result(client: GatewayClient, named: JsonObject, answers: Answers, *, tool: str) -> JsonObject:
+async def _task_result(client: GatewayClient, named: JsonObject, answers: Answers) -> JsonObject:
     message, pause = None, _FIRST_PAUSE
     while True:
-        with waiting(answers.hints, f"Calling {tool}"):
-            task = await client.request("tasks/get", named)
-            status = task["status"]
-            if status == "working":
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-        match status:
+        task = await client.request("tasks/get", named)
+        match task["status"]:
             case "completed":
                 result: JsonObject = task["result"]
                 return result
@@ -160,7 +154,9 @@ async def _task_result(client: GatewayClient, named: JsonObject, answers: Answer
                 if task.get("statusMessage") not in {None, message}:
                     message = task["statusMessage"]
                     answers.hints.foreign(str(message))
-            case _:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            case status:
                 raise RpcError(ErrorCode.INVALID_REQUEST, f"The task is {status}")
 
 

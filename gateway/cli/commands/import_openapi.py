@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from gateway.cli.console import Console, waiting
+from gateway.cli.console import Console
 from gateway.cli.parser import Parser
 from gateway.config.core_schema import scalar
 from gateway.config.models.document import Document
@@ -60,15 +60,14 @@ exit codes:
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     try:
-        with waiting(hints, f"Reading {options.document}"):
-            documents = await open_documents(options.document, allow_private=True)
-            sections, found = imported_from(
-                documents.open,
-                documents.uri,
-                include=options.include,
-                prefix=options.prefix,
-                connection=options.connection,
-            )
+        documents = await open_documents(options.document, allow_private=True)
+        sections, found = imported_from(
+            documents.open,
+            documents.uri,
+            include=options.include,
+            prefix=options.prefix,
+            connection=options.connection,
+        )
     except (DocumentError, ExecutionError, ValueError) as error:
         raise ConfigError.at(options.document, str(error)) from error
     out.line(as_yaml(sections).rstrip("\n"))

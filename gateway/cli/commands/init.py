@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.cli.commands.import_openapi import open_documents
-from gateway.cli.console import Console, waiting
+from gateway.cli.console import Console
 from gateway.cli.database_file import of_database, path_from
 from gateway.cli.parser import Parser
 from gateway.cli.results import writing
@@ -217,15 +217,13 @@ examples:
     return arguments
 
 
-async def run(options: Namespace, out: Console, hints: Console) -> int:
+async def run(options: Namespace, out: Console, _hints: Console) -> int:
     path = options.path / "config.yaml" if is_directory(options.path) else options.path
     if options.source is None:
         text = _FIRST_FILE
     else:
         kind, source = options.source
-        # The URL of a database server can contain a password.
-        with waiting(hints, f"Reading {kind if kind in _SERVERS else source}"):
-            text = await text_of(kind, source, directory=path.parent)
+        text = await text_of(kind, source, directory=path.parent)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -4,7 +4,7 @@ from typing import Final
 
 from gateway.cli.client.remote import GatewayClient, every_page
 from gateway.cli.client.requests import open_client
-from gateway.cli.console import Console, counted, waiting
+from gateway.cli.console import Console, counted
 from gateway.cli.options import add_json, add_lists_all, add_url
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import show_raw
@@ -49,8 +49,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         if kind not in _LISTS:
             raise ConfigError.at(kind, f"expected one of {', '.join(_LISTS)}")
     async with open_client(options, config, hints) as client:
-        with waiting(hints, "Listing"):
-            lists = {kind: await _listed(client, kind) for kind in kinds or _LISTS}
+        lists = {kind: await _listed(client, kind) for kind in kinds or _LISTS}
     if options.json:
         show_raw(lists, out)
         return 0

@@ -1,7 +1,7 @@
 from argparse import Namespace
 
 from gateway.cli.client.requests import open_client
-from gateway.cli.console import Console, waiting
+from gateway.cli.console import Console
 from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
@@ -33,8 +33,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.explain:
         return await show_explanation(options, config, "prompts/get", params, out, hints)
     async with open_client(options, config, hints, about=name) as client:
-        with waiting(hints, f"Getting {name}"):
-            result = await client.request("prompts/get", params)
+        result = await client.request("prompts/get", params)
     if options.raw or options.output is not None:
         show_contents(result, pieces_of(message["content"] for message in result["messages"]), options, out, hints)
         return 0

@@ -1,7 +1,7 @@
 from argparse import Namespace
 
 from gateway.cli.client.requests import open_client
-from gateway.cli.console import Console, waiting
+from gateway.cli.console import Console
 from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
@@ -40,7 +40,6 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     if options.explain:
         return await show_explanation(options, config, "resources/read", {"uri": uri}, out, hints)
     async with open_client(options, config, hints, about=uri.partition(":")[0]) as client:
-        with waiting(hints, f"Reading {uri}"):
-            result = await client.request("resources/read", {"uri": uri})
+        result = await client.request("resources/read", {"uri": uri})
     show_contents(result, pieces_of(result["contents"]), options, out, hints)
     return 0

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from gateway.audit.audit_log import check_audit_file
 from gateway.catalog.compile.arguments import compile_arguments
-from gateway.cli.console import Console, counted, left_out_lines, protect_stdout, waiting
+from gateway.cli.console import Console, counted, left_out_lines, protect_stdout
 from gateway.cli.dry_run import DryRun, FetchedSources, dry_run, fetched_sources
 from gateway.cli.options import add_config, add_json, add_lists_all, one_shot_settings
 from gateway.cli.parser import Parser
@@ -67,9 +67,7 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     problems: Sequence[Problem]
     try:
         with protect_stdout():
-            asking = " and connecting to its servers and databases" * options.connect
-            with waiting(hints, f"Checking {settings.config}{asking}"):
-                dry, problems = await _asked(settings) if options.connect else check(settings)
+            dry, problems = await _asked(settings) if options.connect else check(settings)
             if not options.connect:
                 _show_unfetched(dry.loaded, hints)
             left_out = [{"kind": each.kind, "name": each.name, "reason": each.reason} for each in dry.catalog.left_out]

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from gateway.cli.commands.test.running import Grade, Verdict, run_tests
-from gateway.cli.console import Console, protect_stdout, waiting
+from gateway.cli.console import Console, protect_stdout
 from gateway.cli.options import add_env_file, add_json, add_log_level, one_shot_settings
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import writing
@@ -53,11 +53,8 @@ exit codes:
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
     config, names = split_config(options.words, url=None)
-    verdicts: list[Verdict] = []
-    with protect_stdout(), waiting(hints, "Running tests") as tell:
-        async for verdict in run_tests(one_shot_settings(options, config), names):
-            verdicts.append(verdict)
-            tell(f"Running tests: {len(verdicts)} done")
+    with protect_stdout():
+        verdicts = [verdict async for verdict in run_tests(one_shot_settings(options, config), names)]
     if options.json:
         out.foreign(json.dumps([msgspec.to_builtins(verdict) for verdict in verdicts], indent=2, ensure_ascii=False))
     else:

@@ -7,12 +7,10 @@ asyncpg sends a cancel request when a call is cancelled. The deadline is also se
 """
 
 import asyncio
-import datetime as dt
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 import asyncpg
@@ -58,11 +56,11 @@ _RESET: Final = """
 """The steps of DISCARD ALL (PostgreSQL manual), except that the driver's prepared statements are kept."""
 
 
-Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[Any], bool]
+Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[str], bool]
 """A prepared statement with:
 
 - the casts of values, by number (from 1)
-- the columns, before columns are cast to text
+- the names of the columns
 - whether each placeholder has a separate value (`BoundStatement.with_separate_values`)
 """
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
@@ -76,9 +74,6 @@ def open_engine(profile: DatabaseProfile, *, read_only: bool) -> Engine:
         if _PREPARED not in raw.info:
             # Use SET, because PgBouncer rejects unknown parameters in the startup packet.
             await connection.execute("SET intervalstyle = 'iso_8601'; SET datestyle = 'ISO'")
-            # Read times as ISO 8601 text, because Python's types have no infinity and end with year 9999.
-            for name, read in _TIMES.items():
-                await connection.set_type_codec(name, schema="pg_catalog", encoder=tuple, decoder=read, format="tuple")
             raw.info[_PREPARED] = OrderedDict()
         return PostgresqlSession(connection, raw.info[_PREPARED], read_only=read_only)
 
@@ -119,8 +114,10 @@ class PostgresqlSession:
             rows.note_affected(int(last) if last.isdigit() else -1)
             return
         rows.begin(
-            [column.name for column in columns],
-            json_columns=[index for index, each in enumerate(columns) if each.type.name in _JSON_TYPES],
+            columns,
+            json_columns=[
+                index for index, each in enumerate(prepared.get_attributes()) if each.type.name in _JSON_TYPES
+            ],
         )
         cursor = await prepared.cursor(*values)
         for wanted in rows.fetches():
@@ -186,12 +183,12 @@ class PostgresqlSession:
         text = statement.with_types(types)
         if text != statement.text:
             found = await self._described(text)
-        columns = tuple(found.get_attributes())
+        columns = found.get_attributes()
         if (as_text := with_text_columns(text, [column.type for column in columns])) is not None:
             attempt = await self._attempt(as_text)
             # Some statements, such as CALL, are not allowed in a WITH clause and keep their columns.
             found = found if isinstance(attempt, Exception) else attempt
-        return found, types, columns, statement is not given
+        return found, types, [column.name for column in columns], statement is not given
 
     async def _typed(self, statement: BoundStatement) -> tuple[dict[int, str], PreparedStatement]:
         """Return the types of values without a cast in the statement, and the statement prepared with these types."""
@@ -269,14 +266,15 @@ class PostgresqlSession:
 # fmt: off
 _LOSSLESS: Final = frozenset({
     "bool", "int2", "int4", "int8", "oid", "float8", "numeric", "text", "varchar", "bpchar", "name", "xml", "unknown",
-    "json", "jsonb", "bytea", "uuid", "inet", "cidr", "date", "timestamp", "timestamptz", "void",
+    "json", "jsonb", "bytea", "uuid", "inet", "cidr", "void",
 })
 # fmt: on
-"""Types that the driver reads without loss. Other types are cast to text."""
+"""Types that the driver reads without loss. Other types are converted to JSON or cast to text."""
+_AS_JSON: Final = frozenset({"date", "timestamp", "timestamptz", "float4"})
+"""Types whose JSON is ISO 8601 or the shortest decimal. Python's dates have no infinity and end with year 9999."""
 _TEXT: Final = frozenset({"text", "varchar", "bpchar", "name", "unknown"})
 _VERBS: Final = frozenset({"SELECT", "VALUES", "TABLE", "INSERT", "UPDATE", "DELETE", "MERGE"})
 """Words that can start a statement after its WITH clause."""
-_EPOCH: Final = dt.date(2000, 1, 1).toordinal()
 
 
 def is_text(kind: Type) -> bool:
@@ -309,7 +307,7 @@ def _item(item: Json, type_name: str) -> str:
 
 
 def with_text_columns(text: str, columns: Sequence[Type]) -> str | None:
-    """Return the statement with columns cast to text, or None if no column needs a cast."""
+    """Return the statement with columns converted to JSON or text, or None if no column needs this."""
     written = [_column(f"c{number}", each) for number, each in enumerate(columns, start=1)]
     names = [f"c{number}" for number in range(1, len(columns) + 1)]
     if written == names:
@@ -325,9 +323,9 @@ def _column(name: str, kind: Type) -> str:
     element, brackets = kind.name.removesuffix("[]"), "[]" if kind.name.endswith("[]") else ""
     if kind.schema == "pg_catalog" and element in _LOSSLESS:
         return name
-    text = f"CAST({name} AS text{brackets})"
-    # Cast to text first, which is the shortest decimal. A direct cast of float4 to float8 would add digits.
-    return f"CAST({text} AS float8{brackets})" if element == "float4" else text
+    if kind.schema == "pg_catalog" and element in _AS_JSON:
+        return f"pg_catalog.to_json({name})"
+    return f"CAST({name} AS text{brackets})"
 
 
 def _main_statement(text: str) -> tuple[int, str]:
@@ -343,33 +341,3 @@ def _main_statement(text: str) -> tuple[int, str]:
         if depth == 0 and word in _VERBS:
             return token.start, ","
     return 0, "WITH"
-
-
-def _date(value: tuple[int]) -> str:
-    """Format days since 2000-01-01 as PostgreSQL's `to_json` does."""
-    [days] = value
-    if days in {-(2**31), 2**31 - 1}:
-        return "infinity" if days > 0 else "-infinity"
-    return "".join(_calendar(days))
-
-
-def _timestamp(value: tuple[int], zone: str = "") -> str:
-    """Format microseconds since 2000-01-01 as PostgreSQL's `to_json` does."""
-    [microseconds] = value
-    if microseconds in {-(2**63), 2**63 - 1}:
-        return "infinity" if microseconds > 0 else "-infinity"
-    days, rest = divmod(microseconds, 24 * 3600 * 10**6)
-    date, era = _calendar(days)
-    time = (dt.datetime(1, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=rest)).time()
-    return f"{date}T{time.isoformat()}{zone}{era}"
-
-
-def _calendar(days: int) -> tuple[str, str]:
-    cycles, day = divmod(_EPOCH - 1 + days, 146_097)  # the days of 400 years, the period of the Gregorian calendar
-    date = dt.date.fromordinal(day + 1)
-    year = date.year + 400 * cycles
-    return f"{year if year > 0 else 1 - year:04}-{date:%m-%d}", "" if year > 0 else " BC"
-
-
-_TIMES: Final = {"date": _date, "timestamp": _timestamp, "timestamptz": partial(_timestamp, zone="+00:00")}
-"""Decoders by type (asyncpg manual, `set_type_codec`)."""

@@ -121,6 +121,13 @@ def test_file_has_exactly_one_uri(target: Target, uri: str) -> None:
     assert read(target, uri) is None
 
 
+@pytest.mark.parametrize("path", ["a" * 100_000 + ".md", "../" * 20_000 + "etc/passwd", "%2e%2e%2f" * 20_000 + "x"])
+def test_long_uri_is_not_found(target: Target, path: str) -> None:
+    """In a session, no header field repeats the URI and limits its length."""
+    with target.client.session() as session:
+        assert "error" in session.ask("resources/read", {"uri": f"docs:///{path}"})
+
+
 PIECES = (
     *(
         "..",

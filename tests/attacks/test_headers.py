@@ -33,16 +33,6 @@ PLAN = Plan(
       forward:
         description: Forward a header field of the caller.
         http: {connection: backend, url: /, forward_headers: [X-Trace]}
-      mirrored:
-        description: An argument that a header field mirrors.
-        input_schema:
-          type: object
-          properties:
-            region: {type: string, x-mcp-header: Region}
-            count: {type: integer, x-mcp-header: Count}
-            sure: {type: boolean, x-mcp-header: Sure}
-          additionalProperties: false
-        content: [{text: "{{ region }}/{{ count }}/{{ sure }}"}]
     prompts:
       grüße: {description: A name beyond ASCII., messages: [{user: found}]}
     """
@@ -129,6 +119,7 @@ MISMATCHES: Final[dict[str, tuple[str, bytes | None]]] = {
     "base64 of base64": ("Mcp-Name", b"=?base64?" + base64.b64encode(b"=?base64?ZWNobw==?=") + b"?="),
     "no version": ("MCP-Protocol-Version", None),
     "another version": ("MCP-Protocol-Version", b"2025-11-25"),
+    "an unknown version": ("MCP-Protocol-Version", b"v999.0.0"),
 }
 
 
@@ -147,41 +138,6 @@ def test_non_ascii_names_are_mirrored_only_in_base64(target: Target) -> None:
     for value in (encoded.replace(b"base64", b"BASE64"), "grüße".encode("latin-1"), encoded[:-1]):
         fields: Fields = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "prompts/get"), ("Mcp-Name", value)]
         assert target.client.post(request("prompts/get", {"name": "grüße"}), fields=fields).code == -32020
-
-
-PARAMETERS: Final[list[tuple[dict[str, object], dict[str, str], bool]]] = [
-    ({"region": "eu"}, {"Mcp-Param-Region": "eu"}, True),
-    ({"region": "eu"}, {"mcp-param-REGION": "eu"}, True),
-    ({"region": "eu"}, {}, False),
-    ({}, {"Mcp-Param-Region": "eu"}, False),
-    ({"region": "eu"}, {"Mcp-Param-Region": "us"}, False),
-    ({"region": "eu"}, {"Mcp-Param-Region": "eu, eu"}, False),
-    ({"region": ""}, {"Mcp-Param-Region": ""}, True),
-    ({"count": 42}, {"Mcp-Param-Count": "42"}, True),
-    ({"count": 42}, {"Mcp-Param-Count": "42.0"}, True),
-    ({"count": 42}, {"Mcp-Param-Count": "nan"}, False),
-    ({"count": 42}, {"Mcp-Param-Count": "inf"}, False),
-    ({"count": 42}, {"Mcp-Param-Count": "9" * 5000}, False),
-    ({"count": 42}, {"Mcp-Param-Count": "forty-two"}, False),
-    ({"sure": True}, {"Mcp-Param-Sure": "true"}, True),
-    ({"sure": True}, {"Mcp-Param-Sure": "1"}, False),
-    ({"sure": True}, {"Mcp-Param-Sure": "True"}, False),
-    ({"region": {"a": 1}}, {"Mcp-Param-Region": '{"a":1}'}, True),  # rejected by the schema
-]
-
-
-@pytest.mark.parametrize(("arguments", "fields", "fits"), PARAMETERS)
-def test_mirrored_arguments_equal_the_body(
-    target: Target,
-    arguments: dict[str, object],
-    fields: dict[str, str],
-    fits: bool,  # noqa: FBT001 - a table's column
-) -> None:
-    answer = target.client.modern(
-        "tools/call", {"name": "mirrored", "arguments": arguments}, fields=list(fields.items())
-    )
-    assert ("result" in answer.json) == fits
-    assert fits or answer.code == -32020
 
 
 HOSTS: Final[list[tuple[bytes, bool]]] = [
@@ -248,14 +204,6 @@ def test_secret_in_a_wrong_header_field_is_not_echoed(target: Target, name: str,
         "GET", "/mcp", fields=[(name, "evil.example" if name == "Host" else "http://evil.example")]
     )
     assert "evil.example" in evil.json["error"]["message"]
-
-
-@pytest.mark.parametrize("first", [b"127.0.0.1", b"evil.example"])
-def test_request_with_two_hosts_is_rejected(target: Target, first: bytes) -> None:
-    """A proxy in front could have used the other host (RFC 9112 §3.2)."""
-    second = b"evil.example" if first == b"127.0.0.1" else b"127.0.0.1"
-    answer = target.client.request("GET", "/-/status", fields=[("Host", first), ("Host", second)])
-    assert answer.status in {400, 421}
 
 
 @pytest.mark.parametrize(

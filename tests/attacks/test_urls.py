@@ -324,11 +324,6 @@ BREAKS = (
 )
 
 
-@pytest.mark.parametrize("text", BREAKS)
-def test_value_cannot_break_out_of_its_header(target: Target, text: str) -> None:
-    assert "X-Given" in target.client.refusal("ours", {"path": "x", "header": text})
-
-
 @pytest.mark.parametrize(
     "text", [*BREAKS, "\u560d\u560aX-Evil: 1", "\u2028X-Evil: 1", "&x=1", "?x", "#x", "%0d%0aX-Evil:1"]
 )

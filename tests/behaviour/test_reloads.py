@@ -15,7 +15,6 @@ from tests.behaviour.cells import HTTP, LATEST, LATEST_LEGACY, Cell
 from tests.behaviour.client import Client, listed
 from tests.behaviour.daemons import COUNT
 from tests.behaviour.following import CHANGED, STREAMS, Followed, following, save
-from tests.behaviour.wires import HttpWire
 from tests.fork_server import FORKED
 
 MODERN: Final = Cell(binding=HTTP, revision=LATEST)
@@ -119,23 +118,6 @@ async def test_unchanged_plugin_is_not_imported_again(folder: Path) -> None:
         (folder / "go").touch()
         client = await followed.client(MODERN)
         assert (await client.call("waits", path=str(folder / "go"))).text == "2"
-
-
-async def test_session_without_a_stream_is_notified_when_it_opens_one(folder: Path) -> None:
-    async with asked(folder) as followed:
-        client = await followed.client(LEGACY)
-        assert isinstance(client.wire, HttpWire)
-        for config in (NEXT, CONFIG, NEXT):
-            save(folder / "config.yaml", config)
-            await followed.reload()
-        await client.wire.listen()
-        await client.notification(TOOLS)
-        await client.wire.hang_up()
-        save(folder / "config.yaml", CONFIG + "prompts: {p: {messages: [user: x]}}")
-        await followed.reload()
-        await client.wire.listen()
-        await client.notification(CHANGED.format("prompts"))
-        assert client.received(TOOLS) == [{}]
 
 
 async def test_disabled_tool_stays_disabled_after_reloads(folder: Path) -> None:

@@ -55,21 +55,6 @@ def few(*, in_all: int | None = None, per_caller: int | None = None) -> Connecti
     return ConnectionLimits(quota=connection_quota(Quota(in_all=in_all, per_caller=per_caller)))
 
 
-async def test_slow_head_returns_408() -> None:
-    async with http_server(connection_limits=ConnectionLimits(head_seconds=0.2)) as served, line(served) as slow:
-        for byte in HEAD:
-            slow.say(bytes([byte]))
-            await asyncio.sleep(0)
-        told = await slow.rest()
-    assert told.startswith(b"HTTP/1.1 408 ")
-    assert b"listen.receive_timeout" in told
-
-
-async def test_silent_connection_is_closed_without_a_response() -> None:
-    async with http_server(connection_limits=ConnectionLimits(head_seconds=0.05)) as served, line(served) as silent:
-        assert await silent.rest() == b""
-
-
 @pytest.mark.parametrize("cut", [1, len(HEAD), len(HEAD) + 1])
 async def test_head_in_several_chunks_is_accepted(cut: int) -> None:
     async with http_server() as served, line(served) as patient:
@@ -145,22 +130,6 @@ async def test_slow_body_returns_408_and_its_rest_is_not_awaited(monkeypatch: py
         told = await slow.rest()
     assert told.startswith(b"HTTP/1.1 408 ")
     assert b"listen.receive_timeout" in told
-
-
-async def test_connections_are_limited_per_address() -> None:
-    async with (
-        http_server(connection_limits=few(in_all=4, per_caller=2)) as served,
-        line(served) as first,
-        line(served) as second,
-        line(served) as third,
-    ):
-        told = await third.rest()
-        assert told.startswith(b"HTTP/1.1 503 ")
-        assert b"You have 2 connections, the maximum per address (limits.connections.per_caller)" in told
-        async with line(served, "127.0.0.2") as other:
-            for working in (first, second, other):
-                working.say(HEAD + b"\r\n")
-                assert (await working.answer()).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_closed_connections_free_their_quota() -> None:

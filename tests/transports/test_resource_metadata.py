@@ -157,18 +157,6 @@ async def test_keys_and_tokens_are_accepted(direct: tuple[RunningServer, Authori
 
 
 @requirement("authorization/sessions")
-async def test_subject_with_the_name_of_a_key_cannot_use_its_sessions(
-    direct: tuple[RunningServer, AuthorizationServer],
-) -> None:
-    http_server, issuer = direct
-    namesake = bearer(issuer.token(f"http://{http_server.address}/mcp", scope="tools.use", sub="ci"))
-    session_id = await http_server.initialize(headers=bearer(KEY))
-    for headers, status in ((namesake, 404), (bearer(KEY), 200)):
-        answer = await http_server.send(legacy_request("ping"), {"Mcp-Session-Id": session_id, **headers})
-        assert answer.status == status
-
-
-@requirement("authorization/sessions")
 async def test_session_continues_with_a_new_token(
     direct: tuple[RunningServer, AuthorizationServer],
 ) -> None:

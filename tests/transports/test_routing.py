@@ -234,16 +234,3 @@ async def test_other_paths_return_404_as_json(served: RunningServer, path: str) 
     answer = await served.send(None, method="GET", path=path)
     assert answer.status == 404
     assert "/mcp" in answer.json["error"]
-
-
-async def test_different_duplicate_headers_match_nothing(served: RunningServer) -> None:
-    fields = [("Mcp-Method", "tools/list"), ("Mcp-Method", "ping"), ("MCP-Protocol-Version", MODERN)]
-    async with served.client.post(served.url, json=MODERN_LIST, headers=fields) as response:
-        assert response.status == 400
-        assert (await response.json())["error"]["code"] == -32020
-
-
-async def test_identical_duplicate_headers_count_as_one(served: RunningServer) -> None:
-    fields = [("Mcp-Method", "tools/list"), ("Mcp-Method", "tools/list"), ("MCP-Protocol-Version", MODERN)]
-    async with served.client.post(served.url, json=MODERN_LIST, headers=fields) as response:
-        assert response.status == 200

@@ -97,24 +97,13 @@ class TestAnswers:
 
 
 class TestBodies:
-    async def test_body_over_the_limit_is_413_with_and_without_content_length(self) -> None:
-        async with http_server(max_body=1000) as served:
-
-            async def chunks() -> AsyncIterator[bytes]:
-                for _ in range(50):
-                    yield b" " * 100
-
-            headers = {"Content-Type": "application/json", "Accept": BOTH}
-            declared = await served.send(b" " * 1001)
-            async with served.client.post(served.url, data=chunks(), headers=headers) as counted:
-                assert (declared.status, counted.status) == (413, 413)
-                assert "listen.max_body" in (await counted.json())["error"]["message"]
-
-    async def test_body_of_exactly_the_limit_is_read(self) -> None:
+    async def test_body_is_read_up_to_the_limit(self) -> None:
         body = orjson.dumps(legacy_request("ping"))
         async with http_server(max_body=len(body)) as served:
             assert (await served.send(body, in_session("unknown"))).status == 404
-            assert (await served.send(body + b" ", in_session("unknown"))).status == 413
+            refused = await served.send(body + b" ", in_session("unknown"))
+            assert refused.status == 413
+            assert "listen.max_body" in refused.json["error"]["message"]
 
     @pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
     async def test_other_content_types_are_415(self, served: RunningServer, media_type: str) -> None:
@@ -129,35 +118,6 @@ class TestBodies:
     async def test_accept_without_a_supported_type_is_406(self, served: RunningServer) -> None:
         assert (await served.send(initialize_request(), {"Accept": "text/html"})).status == 406
         assert len(served.sessions) == 0
-
-    async def test_disconnect_during_the_body_is_handled(self, served: RunningServer) -> None:
-        _, writer = await asyncio.open_connection(served.address.host, served.address.port)
-        writer.write(
-            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{"
-        )
-        await writer.drain()
-        writer.close()
-        await writer.wait_closed()
-        assert (await served.send(initialize_request())).status == 200
-
-    @pytest.mark.parametrize(
-        "garbage",
-        [
-            b"\x16\x03\x01\x02\x00\x01",
-            b"GET\r\n\r\n",
-            b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"y" * 100_000,
-        ],
-    )
-    async def test_non_http_input_is_closed_without_logs(
-        self, served: RunningServer, garbage: bytes, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        reader, writer = await asyncio.open_connection(served.address.host, served.address.port)
-        writer.write(garbage + b"\r\n\r\n")
-        async with asyncio.timeout(20):
-            await reader.read()
-        writer.close()
-        assert not caplog.records
-        assert (await served.send(initialize_request())).status == 200
 
 
 class TestDisconnects:

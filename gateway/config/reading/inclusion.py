@@ -106,7 +106,7 @@ class Inclusion:
             self._refuse(request, "a path cannot contain NUL")
             return []
         wanted = FilePattern.parse(pattern, directory=request.place.source.directory)
-        if not (pattern.endswith(suffixes) or (wanted.path is None and _may_end(pattern, suffixes))):
+        if not pattern.endswith(suffixes if wanted.path is not None else (*suffixes, "*")):
             self._refuse(request, f"expected {' or '.join(f'*{suffix}' for suffix in suffixes)}, got {request.shown}")
             return []
         try:
@@ -188,12 +188,6 @@ class Inclusion:
 
     def _report(self, message: str, place: Place | None, severity: Severity = Severity.ERROR) -> None:
         self._diagnostics.append(Diagnostic(message=message, place=place, severity=severity))
-
-
-def _may_end(pattern: str, suffixes: tuple[str, ...]) -> bool:
-    """Whether a glob can match a name that ends with one of the suffixes."""
-    literal_end = re.split(r"[*?\]]", pattern)[-1]
-    return any(suffix.endswith(literal_end) for suffix in suffixes)
 
 
 def _openapi_version(root: Mapping) -> Scalar | None:

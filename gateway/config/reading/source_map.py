@@ -34,7 +34,7 @@ _SECRET_MEMBER: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{
 """Pattern for all text after a key that looks secret. It is used only for files that are not valid YAML."""
 
 _ENOUGH: Final = 12
-"""Number of characters of a scalar that must be at a computed position for the position to be trusted."""
+"""Number of characters to search for when a problem is at a position inside a scalar."""
 
 
 class SourceDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,24 +174,15 @@ def _masked(line: str, start: int, end: int) -> str:
 
 
 def _place_in(scalar: Scalar, offset: int) -> Place:
-    """Return the position of a character in a scalar.
-
-    If the notation differs from the text (folded lines, escapes, interpolation), return the position of the scalar.
-    """
-    text, whole, lines = str(scalar.value), scalar.place, scalar.place.source.lines
-    row, column = text.count("\n", 0, offset), offset - (text.rfind("\n", 0, offset) + 1)
-    line = whole.line - 1
-    if line >= len(lines):
-        return whole
-    written = lines[line][whole.column - 1 :]
-    if written.startswith(("|", ">")):  # a block scalar
-        following = next((each for each in lines[line + 1 :] if each.strip()), "")
-        first = next((each for each in text.split("\n") if each.strip()), "")
-        line, column = line + 1 + row, column + following.find(first.rstrip())
-    elif row:
-        return whole
-    else:
-        column += whole.column - 1 + written.startswith(("'", '"'))
-    expected = text[offset : offset + _ENOUGH].split("\n", maxsplit=1)[0]
-    is_there = line < len(lines) and column >= 0 and lines[line][column:].startswith(expected)
-    return Place(whole.source, line + 1, column + 1) if is_there else whole
+    """Return the position of a character in a scalar, or of the scalar if its notation hides the character."""
+    text = str(scalar.value)
+    shown = re.compile(re.escape(text[offset : offset + _ENOUGH].split("\n", maxsplit=1)[0]))
+    # The same characters can occur before.
+    earlier = len(shown.findall(text[:offset]))
+    for line in range(scalar.place.line, scalar.end.line + 1):
+        start = scalar.place.column - 1 if line == scalar.place.line else 0
+        for found in shown.finditer(scalar.place.source.lines[line - 1], start):
+            if not earlier:
+                return Place(scalar.place.source, line, found.start() + 1)
+            earlier -= 1
+    return scalar.place

@@ -21,6 +21,7 @@ from gateway.telemetry.metrics import MetricsExposition
 RELOAD_SECONDS: Final = 120.0
 _RESPONSE_SECONDS: Final = 5.0
 _PLAIN: Final = "text/plain"
+_CONSOLE: Final = "/console/"
 
 
 class AllWorkers:
@@ -53,14 +54,14 @@ class AllWorkers:
         await self._ask("POST", f"/log-level?level={level}")
 
     async def ask_console(self, method: str, path: str) -> Sequence[Json]:
-        found = await self._ask(method, f"/console/{path}")
+        found = await self._ask(method, f"{_CONSOLE}{path}")
         return [each for each in found.values() if each is not None]
 
 
 @asynccontextmanager
 async def worker_endpoint(worker: Worker, app: App) -> AsyncIterator[None]:
     """Serve requests of the other workers and of the supervisor on the worker's Unix socket."""
-    runner = web.AppRunner(_application(app), access_log=None, shutdown_timeout=1)
+    runner = web.ServerRunner(web.Server(partial(_answer, app)), shutdown_timeout=1)
     await runner.setup()
     path = socket_path(Path(worker.directory), worker.number)
     with suppress(FileNotFoundError):
@@ -76,49 +77,30 @@ async def worker_endpoint(worker: Worker, app: App) -> AsyncIterator[None]:
                 path.parent.rmdir()
 
 
-def _application(app: App) -> web.Application:
-    async def status(_: web.Request) -> web.Response:
-        return _json(_with_pid(app.status()))
-
-    async def ready(_: web.Request) -> web.Response:
-        return _json(app.core.health.readiness())
-
-    async def metrics(_: web.Request) -> web.Response:
-        text, _media_type = await app.metrics.exposition(_PLAIN)
-        return _json(text.decode())
-
-    async def reload(_: web.Request) -> web.Response:
-        return _json(await app.reloads.on_signal())
-
-    async def log_level(request: web.Request) -> web.Response:
-        app.logs.set_level(request.query["level"])
-        return _json({"level": app.logs.level})
-
-    async def console(request: web.Request) -> web.Response:
-        if app.console_worker is None:
-            return web.Response(status=404)
-        try:
-            found = await app.console_worker.answer(request.method, request.match_info["path"], request.query)
-        except ValueError as error:
-            return web.Response(status=400, text=str(error))
-        return _json(found)
-
-    application = web.Application()
-    application.router.add_get("/status", status)
-    application.router.add_get("/ready", ready)
-    application.router.add_get("/metrics", metrics)
-    application.router.add_post("/reload", reload)
-    application.router.add_post("/log-level", log_level)
-    application.router.add_route("*", "/console/{path:.+}", console)
-    return application
+async def _answer(app: App, request: web.BaseRequest) -> web.Response:
+    method, path = request.method, request.path
+    found: Json = None
+    match method, path:
+        case "GET", "/status":
+            found = _with_pid(app.status())
+        case "GET", "/ready":
+            found = app.core.health.readiness()
+        case "GET", "/metrics":
+            found = (await app.metrics.exposition(_PLAIN))[0].decode()
+        case "POST", "/reload":
+            found = await app.reloads.on_signal()
+        case "POST", "/log-level":
+            app.logs.set_level(request.query["level"])
+        case _ if app.console_worker is not None:
+            try:
+                found = await app.console_worker.answer(method, path.removeprefix(_CONSOLE), request.query)
+            except ValueError as error:
+                return web.Response(status=400, text=str(error))
+    return web.Response(body=orjson.dumps(found), content_type="application/json")
 
 
 def _with_pid(status: JsonObject) -> JsonObject:
     return {"pid": os.getpid(), **status}
-
-
-def _json(value: Json) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type="application/json")
 
 
 async def ask_workers(

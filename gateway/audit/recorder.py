@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from gateway import __version__
 from gateway.access.auth_error import AuthError
-from gateway.audit.audit_log import SHUTDOWN_GRACE_SECONDS, AuditLog, audit_path, refusal_of
+from gateway.audit.audit_log import AuditLog, audit_path, refusal_of
 from gateway.audit.records import (
     call_record,
     compile_labels,
@@ -59,9 +59,8 @@ class AuditRecorder:
         self._section: Audit | None = None
         self._labels: Mapping[str, TextTemplate] = {}
         self._log: AuditLog | None = None
-        self._replaced: Final[list[AuditLog]] = []
-        """Logs that a reload has replaced, and that may still have to write queued records."""
-        self._lost = self._written = 0
+        self._replaced_written = self._replaced_dropped = 0
+        """Counts of the logs that a reload has replaced, because metrics counters must not decrease."""
 
     def open(self, served: ServedConfig) -> None:
         """Start recording. Raise ConfigError if the audit log file cannot be written."""
@@ -71,11 +70,8 @@ class AuditRecorder:
 
     def close(self) -> None:
         self._note({"event": "stopped"})
-        self._replace()
-        # All logs share one deadline, so that replaced logs do not prolong the shutdown.
-        deadline = time.monotonic() + SHUTDOWN_GRACE_SECONDS
-        for log in self._replaced:
-            log.stop(max(0.0, deadline - time.monotonic()))
+        if self._log is not None:
+            self._log.stop()
 
     def check(self, served: ServedConfig) -> None:
         """Raise ConfigError if the audit log file of a new configuration cannot be written. This call blocks."""
@@ -118,11 +114,11 @@ class AuditRecorder:
 
     @property
     def written(self) -> int:
-        return self._written + sum(log.written for log in self._logs)
+        return self._replaced_written + (0 if self._log is None else self._log.written)
 
     @property
     def dropped(self) -> int:
-        return self._lost + sum(log.dropped for log in self._logs)
+        return self._replaced_dropped + (0 if self._log is None else self._log.dropped)
 
     @property
     def is_failing(self) -> bool:
@@ -170,17 +166,9 @@ class AuditRecorder:
         """Stop the current log. Its thread still writes the queued records."""
         if self._log is not None:
             self._log.end()
-            self._replaced.append(self._log)
+            self._replaced_written += self._log.written + self._log.waiting
+            self._replaced_dropped += self._log.dropped
         self._log = None
-        for log in [each for each in self._replaced if each.has_ended]:
-            self._replaced.remove(log)
-            # Keep the counts of the removed log, because metrics counters must not decrease.
-            self._written += log.written
-            self._lost += log.dropped
-
-    @property
-    def _logs(self) -> list[AuditLog]:
-        return self._replaced if self._log is None else [*self._replaced, self._log]
 
     def _facts(self, served: ServedConfig) -> dict[str, Json]:
         differs = [*served.lock_differences]

@@ -86,8 +86,7 @@ class ProofVerifier:
             raise TokenError("The DPoP proof has no valid jti claim")
         key = hashlib.sha256(f"{thumbprint} {identifier}".encode()).hexdigest()
         expires = self._clock() + _AGE_SECONDS + _CLOCK_SKEW_SECONDS
-        await self._used.claim(key, expires=expires)
-        if not self._used.take(key, expires=expires):
+        if not await self._used.use(key, expires=expires):
             raise TokenError("The DPoP proof has already been used")
 
     def _is_ours(self, nonce: Json) -> bool:

@@ -1,7 +1,7 @@
 """Remembers used request states and DPoP proofs until they expire, because each state or proof is valid only once.
 
 Used states are kept in memory, and written to the database (if any) in the background, so that a state cannot be reused
-after a restart. With replicas, a state is first claimed in the shared store.
+after a restart. With replicas, a state must also be unused in the shared store.
 """
 
 import time
@@ -34,8 +34,6 @@ class UsedStates:
         self.clock: Final = clock
         self._used: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
         self._uses = 0
-        self._claimed: Final[BoundedMap[str, str]] = BoundedMap(MAX_USED, clock=clock)
-        """States that this process has claimed but not used. The states of refused calls stay until they expire."""
         self.shared: Final = shared
 
     async def load(self) -> None:
@@ -46,20 +44,14 @@ class UsedStates:
         for nonce, expires in await self._database.run(SqliteStatement(query, (now, MAX_USED))):
             self._used.put(nonce, nonce, expires=expires)
 
-    async def claim(self, nonce: str, *, expires: float) -> None:
-        """Claim a state in the shared store, so that no other replica can use the state. Call `take` afterwards."""
-        if self.shared is None or self._used.get(nonce) is not None:
-            return
-        is_first = await self.shared.claim(f"{self.shared.prefix}used:{nonce}", seconds=expires - self.clock())
-        (self._claimed if is_first else self._used).put(nonce, nonce, expires=expires)
-
-    def take(self, nonce: str, *, expires: float) -> bool:
+    async def use(self, nonce: str, *, expires: float) -> bool:
         """Mark a state as used. Return False if the state was used before."""
-        # No await between the check and the mark, so two requests with the same state cannot both pass.
-        if self._claimed.get(nonce) is not None:
-            # This process has claimed the state, possibly for another request that was refused.
-            self._claimed.discard(nonce)
-        elif self._used.get(nonce) is not None:
+        # Without a shared store, no await is between the check and the mark, so two requests cannot both pass.
+        if self._used.get(nonce) is not None:
+            return False
+        if self.shared is not None and not await self.shared.claim(
+            f"{self.shared.prefix}used:{nonce}", seconds=expires - self.clock()
+        ):
             return False
         self._used.put(nonce, nonce, expires=expires)
         if self._database is not None:

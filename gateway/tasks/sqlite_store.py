@@ -1,11 +1,10 @@
-"""Stores tasks in the state database, and caches recent tasks in memory."""
+"""Stores tasks in the state database."""
 
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gateway.bounded_map import BoundedMap
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.sqlite_file import Schema
@@ -24,7 +23,6 @@ TASKS: Final = Schema(
         CREATE INDEX tasks_expires ON tasks (expires)""",
     ),
 )
-_CACHE_BYTES: Final = 16 * 2**20
 _UNFINISHED: Final = ", ".join(f"'{status}'" for status in sorted(UNFINISHED))
 
 
@@ -43,7 +41,6 @@ class SqliteTaskStore:
     def __init__(self, database: StateDatabase, *, clock: Callable[[], float]) -> None:
         self._database: Final = database
         self._clock: Final = clock
-        self._recent: Final[BoundedMap[str, bytes]] = BoundedMap(_CACHE_BYTES)
         self._counts: Final[Counter[str]] = Counter()
 
     async def open(self) -> None:
@@ -51,38 +48,26 @@ class SqliteTaskStore:
         self._counts.update(dict(rows))
 
     async def add(self, task: Task) -> None:
-        encoded = encode_task(task)
-        row = (task.id, task.version, task.status, task.created, task.expires, encoded)
+        row = (task.id, task.version, task.status, task.created, task.expires, encode_task(task))
         # ext-tasks, "Task Creation": a task must be durable before the response.
         await self._database.run(SqliteStatement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
         self._counts[task.status] += 1
-        self._remember(task.id, encoded)
 
     async def get(self, task_id: str) -> Task | None:
-        encoded = self._recent.get(task_id)
-        if encoded is None:
-            rows = await self._database.run(SqliteStatement("SELECT record FROM tasks WHERE id = ?", (task_id,)))
-            if not rows:
-                return None
-            encoded = rows[0][0]
-            self._remember(task_id, encoded)
-        task = read_task(encoded)
+        rows = await self._database.run(SqliteStatement("SELECT record FROM tasks WHERE id = ?", (task_id,)))
+        task = read_task(rows[0][0]) if rows else None
         return None if task is None or task.expires <= self._clock() else task
 
     async def replace(self, task: Task) -> bool:
         encoded = encode_task(task)
         former = await self._database.run(lambda connection: _replace(connection, task, encoded))
         if former is None:
-            # The cached version may be outdated.
-            self._recent.discard(task.id)
             return False
         self._counts[former] -= 1
         self._counts[task.status] += 1
-        self._remember(task.id, encoded)
         return True
 
     async def remove(self, task_id: str) -> None:
-        self._recent.discard(task_id)
         query = "DELETE FROM tasks WHERE id = ? RETURNING id, status"
         self._uncount(await self._database.run(SqliteStatement(query, (task_id,))))
 
@@ -102,8 +87,6 @@ class SqliteTaskStore:
         query = "DELETE FROM tasks WHERE expires <= ? RETURNING id, status"
         rows = await self._database.run(SqliteStatement(query, (now,)))
         self._uncount(rows)
-        for task_id, _ in rows:
-            self._recent.discard(task_id)
         return [task_id for task_id, _ in rows]
 
     async def next_expiry(self) -> float | None:
@@ -118,9 +101,6 @@ class SqliteTaskStore:
     @property
     def counts(self) -> Mapping[str, int]:
         return self._counts
-
-    def _remember(self, task_id: str, encoded: bytes) -> None:
-        self._recent.put(task_id, encoded, cost=len(encoded))
 
     def _uncount(self, rows: Sequence[tuple[str, str]]) -> None:
         self._counts.subtract(Counter(status for _, status in rows))

@@ -48,9 +48,13 @@ class Clock:
         return self.now
 
 
+def opened(state_signer: RequestStateSigner, signed: Json, binding: StateScope) -> State | None:
+    return asyncio.run(state_signer.open(signed, binding))
+
+
 def refused(state_signer: RequestStateSigner, signed: Json, binding: StateScope = BINDING) -> str:
     with pytest.raises(RpcError) as error:
-        state_signer.open(signed, binding)
+        opened(state_signer, signed, binding)
     assert error.value.code == -32602
     return error.value.message
 
@@ -59,12 +63,12 @@ def refused(state_signer: RequestStateSigner, signed: Json, binding: StateScope 
 def test_state_round_trip(answers: dict[str, Json], results: dict[str, Json]) -> None:
     state_signer = RequestStateSigner(KEY)
     state = State(answers=answers, results=results)
-    assert state_signer.open(state_signer.sign(state, BINDING, only_once=False), BINDING) == state
+    assert opened(state_signer, state_signer.sign(state, BINDING, only_once=False), BINDING) == state
 
 
 def test_state_is_valid_in_another_process_with_the_key() -> None:
     signed = RequestStateSigner(KEY).sign(STATE, BINDING, only_once=False)
-    assert RequestStateSigner(KEY).open(signed, BINDING) == STATE
+    assert opened(RequestStateSigner(KEY), signed, BINDING) == STATE
     assert (
         refused(RequestStateSigner(SigningKeys([b"another"])), signed) == "`requestState` was not issued by this server"
     )
@@ -87,20 +91,21 @@ def test_state_of_another_call_is_rejected(other: StateScope) -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=True)
     assert refused(state_signer, signed, other) == "`requestState` belongs to another call"
-    assert state_signer.open(signed, BINDING) == STATE  # the refused attempt has not used it
+    assert opened(state_signer, signed, BINDING) == STATE  # the refused attempt has not used it
 
 
 def test_other_parameters_can_change_between_tries() -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=False)
     params = {"arguments": {"n": 1}, "name": "t", "_meta": {"x": 1}, "inputResponses": {}, "requestState": signed}
-    assert state_signer.open(signed, replace(BINDING, params=params)) == STATE
+    assert opened(state_signer, signed, replace(BINDING, params=params)) == STATE
 
 
 def test_state_of_a_changed_definition_is_dropped() -> None:
     state_signer = RequestStateSigner(KEY)
     assert (
-        state_signer.open(state_signer.sign(STATE, BINDING, only_once=False), replace(BINDING, definition="v2")) is None
+        opened(state_signer, state_signer.sign(STATE, BINDING, only_once=False), replace(BINDING, definition="v2"))
+        is None
     )
 
 
@@ -109,17 +114,17 @@ def test_state_expires() -> None:
     state_signer = RequestStateSigner(KEY, used=UsedStates(clock=clock))
     signed = state_signer.sign(STATE, BINDING, only_once=False)
     clock.now += LIFETIME.total_seconds() - 1
-    assert state_signer.open(signed, BINDING) == STATE
+    assert opened(state_signer, signed, BINDING) == STATE
     clock.now += 2
-    assert state_signer.open(signed, BINDING) is None
+    assert opened(state_signer, signed, BINDING) is None
 
 
 def test_replayed_single_use_state_is_dropped() -> None:
     state_signer = RequestStateSigner(KEY)
     once, often = (state_signer.sign(STATE, BINDING, only_once=only_once) for only_once in (True, False))
-    assert state_signer.open(once, BINDING) == STATE
-    assert state_signer.open(once, BINDING) is None
-    assert state_signer.open(often, BINDING) == state_signer.open(often, BINDING) == STATE
+    assert opened(state_signer, once, BINDING) == STATE
+    assert opened(state_signer, once, BINDING) is None
+    assert opened(state_signer, often, BINDING) == opened(state_signer, often, BINDING) == STATE
 
 
 def test_states_are_unique() -> None:
@@ -133,14 +138,14 @@ def test_used_states_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     state_signer = RequestStateSigner(KEY, used=UsedStates(clock=clock))
     states = [state_signer.sign(STATE, BINDING, only_once=True) for _ in range(30)]
     for state in states:
-        assert state_signer.open(state, BINDING) == STATE
+        assert opened(state_signer, state, BINDING) == STATE
     assert len(state_signer._used._used) == 10
-    assert state_signer.open(states[-1], BINDING) is None
+    assert opened(state_signer, states[-1], BINDING) is None
     clock.now += LIFETIME.total_seconds() + 1
     for _ in range(10):
-        state_signer.open(state_signer.sign(STATE, BINDING, only_once=True), BINDING)
+        opened(state_signer, state_signer.sign(STATE, BINDING, only_once=True), BINDING)
     assert len(state_signer._used._used) == 10
-    assert [state_signer.open(state, BINDING) for state in states] == [None] * 30
+    assert [opened(state_signer, state, BINDING) for state in states] == [None] * 30
 
 
 def test_single_use_lasts_until_expiry() -> None:
@@ -148,7 +153,7 @@ def test_single_use_lasts_until_expiry() -> None:
     state_signer = RequestStateSigner(KEY, used=UsedStates(clock=clock))
     signed = state_signer.sign(STATE, BINDING, only_once=True)
     clock.now += LIFETIME.total_seconds()
-    assert [state_signer.open(signed, BINDING) for _ in range(2)] == [STATE, None]
+    assert [opened(state_signer, signed, BINDING) for _ in range(2)] == [STATE, None]
 
 
 def test_changed_byte_is_rejected() -> None:
@@ -202,5 +207,5 @@ def test_state_only_reveals_the_clients_responses() -> None:
 async def test_concurrent_claims_have_one_winner() -> None:
     state_signer = RequestStateSigner(KEY)
     signed = state_signer.sign(STATE, BINDING, only_once=True)
-    opened = await asyncio.gather(*(asyncio.to_thread(state_signer.open, signed, BINDING) for _ in range(2)))
-    assert opened.count(None) == 1
+    found = await asyncio.gather(*(state_signer.open(signed, BINDING) for _ in range(2)))
+    assert found.count(None) == 1

@@ -20,16 +20,16 @@ NEW: Final = b"the new key of sixteen"
 SCOPE: Final = StateScope(owner="a", method="tools/call", params={"name": "t"}, definition="d")
 
 
-def test_old_key_stays_valid_during_rotation() -> None:
+async def test_old_key_stays_valid_during_rotation() -> None:
     before, both, after = SigningKeys([OLD]), SigningKeys([NEW, OLD]), SigningKeys([NEW])
     cursor = Cursors(before).issue("tools", "f", 3)
     assert Cursors(both).redeem(cursor, "tools", "f") == 3
     with pytest.raises(RpcError, match="Invalid cursor"):
         Cursors(after).redeem(cursor, "tools", "f")
     state = RequestStateSigner(before).sign(State(), SCOPE, only_once=True)
-    assert RequestStateSigner(both).open(state, SCOPE) == State()
+    assert await RequestStateSigner(both).open(state, SCOPE) == State()
     with pytest.raises(RpcError, match="was not issued by this server"):
-        RequestStateSigner(after).open(state, SCOPE)
+        await RequestStateSigner(after).open(state, SCOPE)
 
 
 def test_newest_key_signs() -> None:
@@ -109,11 +109,11 @@ async def test_request_state_is_used_once_across_restarts(tmp_path: Path) -> Non
             signer = RequestStateSigner(state.keys, used=state.used_states)
             once = signer.sign(State(), SCOPE, only_once=True)
             unused = signer.sign(State(), SCOPE, only_once=True)
-            assert signer.open(once, SCOPE) == State()
+            assert await signer.open(once, SCOPE) == State()
         async with DaemonState(tmp_path) as state:
             signer = RequestStateSigner(state.keys, used=state.used_states)
-            assert signer.open(once, SCOPE) is None
-            assert signer.open(unused, SCOPE) == State()
+            assert await signer.open(once, SCOPE) is None
+            assert await signer.open(unused, SCOPE) == State()
 
 
 async def test_keys_without_a_directory_end_with_the_process() -> None:

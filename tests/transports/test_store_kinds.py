@@ -97,8 +97,7 @@ async def test_replicas_share_a_cluster(tmp_path: Path) -> None:
             assert await tasks.expire(task.expires + 1) == ["one"]
             for is_first in (True, False):
                 states = UsedStates(shared=replica.store)
-                await states.claim("once", expires=time.time() + 60)
-                assert states.take("once", expires=time.time() + 60) is is_first
+                assert await states.use("once", expires=time.time() + 60) is is_first
 
 
 async def test_calls_continue_without_a_cluster_node(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from gateway.limits.fair_semaphore import Limit
 from gateway.plugin import Answer, Context, ListKind, LogLevel, Sample, Task, ToolError
 from gateway.protocol.call.call import Call
 from gateway.protocol.call.input_requests import requests as questions
-from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester, claim_answers
+from gateway.protocol.call.input_requests.mrtr_requester import MrtrRequester
 from gateway.protocol.call.input_requests.requester import InputRequester, RunSuspension, Suspension, Where, both
 from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY
 from gateway.protocol.call.input_requests.session_requester import SessionRequester
@@ -103,8 +103,9 @@ class Run(msgspec.Struct, eq=False):
         if self.primitive.rate_limit is not None and (limit := self._rate_limit) is not None:
             await self.call.server.rate_limiter.acquire(self._rate_name, limit, caller=self._rate_key)
         if not self.is_completion and self.outer is None and self.call.has_input_responses:
-            await claim_answers(self.primitive, self.call)
-            self.open_requester()
+            requester = self.open_requester()
+            if isinstance(requester, MrtrRequester):
+                await requester.take_responses()
         return self
 
     async def start(self, arguments: JsonObject) -> Invocation:

@@ -7,7 +7,6 @@ and the tool runs again from its start.
 import asyncio
 from collections.abc import Mapping
 
-from gateway.catalog.primitives import Primitive
 from gateway.errors import InvalidRetryError
 from gateway.executors.invocation import AwaitingInput
 from gateway.json_types import Json, JsonObject
@@ -18,19 +17,15 @@ from gateway.protocol.call.input_requests.requests import check_answer
 from gateway.wire.input_requests import InputRequest
 
 
-async def claim_answers(primitive: Primitive, call: Call) -> None:
-    """Reserve the call's `requestState` for this process. Call this before creating an `MrtrRequester`."""
-    await call.server.state_signer.claim(call.params.get("requestState"), _scope(call, definition=primitive.version))
-
-
 class MrtrRequester(InputRequester):
     """Sends input requests by ending the call with `input_required`, even if the tool catches AwaitingInput."""
 
     def __init__(self, call: Call, *, definition: str) -> None:
         super().__init__(call)
         self._scope = _scope(call, definition=definition)
-        self._has_state, self._responses = self._brought()
-        """Whether the call has a valid state, and the responses that the client has sent with the call."""
+        self._has_state = False
+        self._responses: JsonObject = {}
+        """The responses that the client has sent with the call."""
         self._open: dict[str, InputRequest] = {}
 
     async def close(self, error: BaseException | None) -> None:
@@ -68,19 +63,19 @@ class MrtrRequester(InputRequester):
             result["requestState"] = self.call.server.state_signer.sign(state, self._scope, only_once=self.needs_proof)
         return result
 
-    def _brought(self) -> tuple[bool, JsonObject]:
+    async def take_responses(self) -> None:
+        """Take the responses and the state that the client has sent with a retry of the call."""
         responses = self.call.params.get("inputResponses", {})
         if not isinstance(responses, dict):
             raise InvalidRetryError("`inputResponses` must be an object")
-        signed = self.call.params.get("requestState")
-        if signed is None:
-            return False, responses
-        state = self.call.server.state_signer.open(signed, self._scope)
-        if state is None:
-            return False, {}  # the requests must be sent again
-        self.results.update(state.results)
-        self.answers.update(state.answers)
-        return True, responses
+        if (signed := self.call.params.get("requestState")) is not None:
+            state = await self.call.server.state_signer.open(signed, self._scope)
+            if state is None:
+                return  # the requests must be sent again
+            self._has_state = True
+            self.results.update(state.results)
+            self.answers.update(state.answers)
+        self._responses = responses
 
 
 def _scope(call: Call, *, definition: str) -> StateScope:

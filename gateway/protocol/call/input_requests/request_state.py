@@ -68,7 +68,7 @@ class RequestStateSigner:
             raise ExecutionError(f"The responses and results so far exceed {MAX_BYTES} bytes")
         return signed
 
-    def open(self, signed: Json, binding: StateScope) -> State | None:
+    async def open(self, signed: Json, binding: StateScope) -> State | None:
         """Return the verified state, or None if the state is outdated or already used.
 
         Raises:
@@ -78,16 +78,9 @@ class RequestStateSigner:
         if content is None:
             return None
         expires, nonce, answers, results = content
-        if nonce and not self._used.take(nonce, expires=expires + 1):  # still valid at `expires`
+        if nonce and not await self._used.use(nonce, expires=expires + 1):  # still valid at `expires`
             return None
         return State(answers=answers, results=results)
-
-    async def claim(self, signed: Json, binding: StateScope) -> None:
-        """Reserve the state for this process, so that other replicas reject it. Call this method before `open`."""
-        if signed is not None and self._used.shared is not None:
-            content = self._current(signed, binding)
-            if content is not None and content[1]:
-                await self._used.claim(content[1], expires=content[0] + 1)
 
     def _current(self, signed: Json, binding: StateScope) -> tuple[int, str, Json, Json] | None:
         signer, (expires, call, definition, nonce, answers, results) = self._content(signed)

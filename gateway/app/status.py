@@ -24,7 +24,6 @@ from gateway.reload.candidate import Candidate
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from gateway.telemetry.logs import title_of
-from gateway.telemetry.metrics import ClientKind
 from gateway.transports.http_server import HttpServer
 from gateway.transports.quota import ResourceQuota, WriteQuota
 from gateway.wire.revisions import Era
@@ -49,10 +48,7 @@ def read_status(
         "audit": core.audit.status,
         "store": core.state.status(),
         "missing_facilities": missing_facilities(),
-        "clients": {
-            "sessions": listed(with_sessions(open_sessions()), counted="sessions"),
-            "recent": listed(core.call_metrics.recent_clients(), counted="calls"),
-        },
+        "clients": {"sessions": clients_of(open_sessions())},
         "limits": {
             **_quotas(quotas(http)),
             **_concurrency(limits.concurrency, running=concurrency.running, is_shared=concurrency.is_shared),
@@ -244,22 +240,20 @@ def _backend_in(document: Document, absent: Unavailable) -> str:
     return str(definitions[absent.name].backend) if isinstance(definitions, dict) else _OF_SKILLS
 
 
-def with_sessions(sessions: Iterable[tuple[Binding, Session]]) -> dict[ClientKind, int]:
-    return Counter(
-        (Era.LEGACY, session.revision, binding, title_of(session.client_info)) for binding, session in sessions
-    )
-
-
-def listed(kinds: dict[ClientKind, int], *, counted: str) -> list[Json]:
-    """Return the `MAX_CLIENTS` most frequent kinds of clients, and the sum of all others in one more entry.
-
-    `counted` is the name of the member that contains the number.
-    """
-    ranked = sorted(kinds.items(), key=lambda item: -item[1])
+def clients_of(sessions: Iterable[tuple[Binding, Session]]) -> list[Json]:
+    """Count sessions by kind of client. Return the `MAX_CLIENTS` most frequent kinds, and the sum of all others."""
+    kinds = Counter((title_of(session.client_info), session.revision, binding) for binding, session in sessions)
+    ranked = kinds.most_common()
     entries: list[Json] = [
-        {"client": client, "era": era.value, "revision": revision, "transport": str(transport), counted: count}
-        for (era, revision, transport, client), count in ranked[:MAX_CLIENTS]
+        {
+            "client": client,
+            "era": Era.LEGACY.value,
+            "revision": revision,
+            "transport": str(transport),
+            "sessions": count,
+        }
+        for (client, revision, transport), count in ranked[:MAX_CLIENTS]
     ]
     if others := ranked[MAX_CLIENTS:]:
-        entries.append({"client": None, "kinds": len(others), counted: sum(count for _, count in others)})
+        entries.append({"client": None, "kinds": len(others), "sessions": sum(count for _, count in others)})
     return entries

@@ -4,8 +4,6 @@ Sources are read on the event loop. Rendering runs in a thread, because it is sl
 """
 
 import asyncio
-import math
-import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +16,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from gateway.telemetry.logs import title_of
 from gateway.telemetry.metric_definitions import CALL_SECONDS, CALLS, READ, SECONDS_BUCKETS, MetricDefinition
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
-from gateway.wire.revisions import Era
 
 Reading = float | Mapping[tuple[str, ...], float]
 
@@ -90,30 +86,23 @@ def _family(metric: MetricDefinition, make: type[CounterMetricFamily | GaugeMetr
 UNKNOWN: Final = "<unknown>"
 _COMPLETION: Final = "completion"
 _COMPLETES: Final = "completion/complete"
-RECENT_SECONDS: Final = 600.0
-_MAX_CLIENTS: Final = 200
 
 Key = tuple[str, str, str]
 """Values of the labels `kind`, `name` and `era`."""
-ClientKind = tuple[Era, str, str, str]
-"""The protocol era, protocol revision, transport, and name with version of a client."""
 
 
 class CallMetrics:
-    """Counts calls and durations by `kind`, `name` and `era`, and recent calls of clients without sessions.
+    """Counts calls and durations by `kind`, `name` and `era`.
 
     All unknown names share one label, and a reload drops the series of removed definitions, which bounds the number of
     series. Only the event loop changes the counters, so plain integers are safe. The thread-safe counters of Prometheus
     would triple the cost.
     """
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock: Final = clock
+    def __init__(self) -> None:
         self._series: Final[dict[Key, _Series]] = {}
         self._running: Final[dict[str, _Series]] = {}
         """Series by call id, so that a call is counted in the series where it started, even after a reload."""
-        self._clients: Final[dict[tuple[str, str, str], tuple[int, float]]] = {}
-        """The number of recent calls and the time of the last call, by client. The last client is the most recent."""
 
     def began(self, call: CallFacts) -> None:
         kind = _COMPLETION if call.method == _COMPLETES else call.kind
@@ -121,8 +110,6 @@ class CallMetrics:
         if (series := self._series.get(key)) is None:
             series = self._series[key] = _Series(key)
         self._running[call.id] = series
-        if call.session_id is None:
-            self._count_client(call)
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
         self._running.pop(call.id).add(ending.outcome, ending.seconds)
@@ -138,11 +125,6 @@ class CallMetrics:
             if name != UNKNOWN and name not in names.get(kind, ()):
                 del self._series[key]
 
-    def recent_clients(self) -> dict[ClientKind, int]:
-        """Return the number of calls by kind of client, for clients that have called within `RECENT_SECONDS`."""
-        since = self._clock() - RECENT_SECONDS
-        return {(Era.MODERN, *client): calls for client, (calls, last) in self._clients.items() if last > since}
-
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics of completed calls. In another thread, parts of the last call can be missing."""
         calls = CounterMetricFamily(CALLS.name, CALLS.meaning, labels=CALLS.labels)
@@ -155,14 +137,6 @@ class CallMetrics:
                 seconds.add_metric(series.key, buckets(series.within), series.seconds)
         yield calls
         yield seconds
-
-    def _count_client(self, call: CallFacts) -> None:
-        client, now = (call.revision, call.caller.binding, title_of(call.terms.client_info)), self._clock()
-        calls, last = self._clients.pop(client, (0, -math.inf))
-        self._clients[client] = (calls + 1 if now - last < RECENT_SECONDS else 1), now
-        if len(self._clients) > _MAX_CLIENTS:
-            # Clients choose their names, so the dictionary must be bounded.
-            del self._clients[next(iter(self._clients))]
 
 
 class _Series:

@@ -45,9 +45,9 @@ FINE: Final[dict[str, Any]] = {
     "limits": {"sessions": {"used": 2, "limit": 10}},
     "clients": {
         "sessions": [
-            {"client": "ed 1.0", "era": "legacy", "revision": "2025-06-18", "transport": "stdio", "sessions": 1}
+            {"client": "ed 1.0", "era": "legacy", "revision": "2025-06-18", "transport": "stdio", "sessions": 1},
+            {"client": None, "kinds": 3, "sessions": 12},
         ],
-        "recent": [{"client": None, "kinds": 3, "calls": 12}],
     },
 }
 Answering = Callable[..., str]
@@ -97,7 +97,7 @@ def test_healthy_status_is_short(run: Run, answering: Answering) -> None:
         "calls      3 running, 1 waiting; 1 child",
         "in use     sessions 2 of 10",
         "clients    ed 1.0  2025-06-18 (legacy) on stdio, 1 session",
-        "           12 calls of 3 other kinds of clients",
+        "           12 sessions of 3 other kinds of clients",
     ]
 
 
@@ -315,10 +315,4 @@ def test_status_of_a_real_daemon(run: Run, tmp_path: Path) -> None:
     ]
     assert status["limits"]["threads"] == {"used": 0, "limit": 3}
     assert status["limits"]["concurrency"] == {"used": 0, "limit": 7, "per_caller": None}
-    [recent] = status["clients"]["recent"]
-    assert recent["client"].startswith("mcp-gateway ")
-    assert (recent["era"], recent["revision"], recent["transport"], recent["calls"]) == (
-        *("modern", "2026-07-28", "streamable-http"),
-        1,
-    )
     assert "! tools.gone is not available" in shown.out

@@ -312,7 +312,7 @@ def test_status_combines_workers_and_names_unresponsive_ones() -> None:
     one = {"pid": 1, "state": "stopping", "uptime_seconds": 9, "problems": ["a"], "sessions": 2, "refused": {"rate": 1}}
     limits = {"streams": {"used": 1, "limit": 10, "per_caller": 2}}
     client = {"client": "x 1", "era": "legacy", "revision": "r", "transport": "t"}
-    clients = {"sessions": [{**client, "sessions": 2}], "recent": []}
+    clients = {"sessions": [{**client, "sessions": 2}]}
     one |= {"limits": limits, "clients": clients}
     other = {**one, "pid": 2, "state": "ready", "problems": ["a", "b"], "uptime_seconds": 3}
     found = status_of_all({0: one, 1: None, 2: other})

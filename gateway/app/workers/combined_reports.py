@@ -45,10 +45,7 @@ def status_of_all(found: Mapping[int, JsonObject | None]) -> JsonObject:
         **{name: _by_name(each.get(name) or {} for each in statuses) for name in _SUMMED_BY_NAME},
         **{name: joined(statuses, name) for name in _JOINED if any(name in each for each in statuses)},
         "limits": _limits([each.get("limits") or {} for each in statuses]),
-        "clients": {
-            kind: _clients([each["clients"][kind] for each in statuses if "clients" in each], counted)
-            for kind, counted in (("sessions", "sessions"), ("recent", "calls"))
-        },
+        "clients": {"sessions": _clients(each["clients"]["sessions"] for each in statuses if "clients" in each)},
         "workers": [_worker(number, found[number]) for number in sorted(found)],
     }
 
@@ -101,14 +98,14 @@ def _added(before: JsonObject, use: JsonObject) -> JsonObject:
     return {"used": used, "limit": None if None in bounds else sum(bounds)}
 
 
-def _clients(lists: Iterable[Sequence[JsonObject]], counted: str) -> list[Json]:
+def _clients(lists: Iterable[Sequence[JsonObject]]) -> list[Json]:
     total: dict[tuple[Json, ...], JsonObject] = {}
     for entry in (entry for entries in lists for entry in entries):
         # Merge entries of different workers for the same kind of client.
-        kind = tuple(value for name, value in entry.items() if name not in {counted, "kinds"})
+        kind = tuple(value for name, value in entry.items() if name not in {"sessions", "kinds"})
         before = total.get(kind)
-        total[kind] = entry if before is None else {**entry, counted: before[counted] + entry[counted]}
-    return sorted(total.values(), key=lambda entry: (entry["client"] is None, -entry[counted]))
+        total[kind] = entry if before is None else {**entry, "sessions": before["sessions"] + entry["sessions"]}
+    return sorted(total.values(), key=lambda entry: (entry["client"] is None, -entry["sessions"]))
 
 
 def _combined(families: Sequence[Metric]) -> Metric:

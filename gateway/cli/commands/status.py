@@ -157,8 +157,8 @@ def _primitives(backends: Mapping[str, str], noun: str) -> Iterator[str]:
 
 
 def _clients(clients: JsonObject) -> Iterator[str]:
-    for entry in (*clients.get("sessions", ()), *clients.get("recent", ())):
-        count = counted(entry["sessions"], "session") if "sessions" in entry else counted(entry["calls"], "call")
+    for entry in clients.get("sessions", ()):
+        count = counted(entry["sessions"], "session")
         if entry["client"] is None:
             yield f"{count} of {entry['kinds']} other kinds of clients"
         else:

@@ -96,7 +96,6 @@ const COLUMNS = {
     transport,
     { key: "era", label: "Era", width: "5rem", from: 500, cell: (row) => row.era ?? "" },
     { key: "sessions", label: "Sessions", width: "6.5rem", class: "number", cell: (row) => count(row.sessions) },
-    { key: "calls", label: "Recent calls", width: "8rem", class: "number", cell: (row) => count(row.calls) },
   ],
 };
 const KEYS = {
@@ -125,7 +124,7 @@ export default function Sessions({ query }) {
       data && {
         sessions: data.sessions,
         streams: withKeys(data.streams ?? []),
-        clients: [...(data.clients?.sessions ?? []), ...(data.clients?.recent ?? [])],
+        clients: data.clients?.sessions ?? [],
       },
     [data],
   );

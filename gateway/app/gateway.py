@@ -150,7 +150,7 @@ class Gateway:
         await self._stack.enter_async_context(self._service_manager.watched())
         # From here on, load balancers and the service manager send clients to this process.
         core.health.become_ready()
-        self._service_manager.ready(app.reloads.summary())
+        self._service_manager.ready()
         if self._worker is not None:
             await self._stack.enter_async_context(self._worker.supervised(on_loss=self._stop_wanted.set))
 

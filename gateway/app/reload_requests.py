@@ -25,7 +25,7 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
         # systemd.service(5), Type=notify-reload: `systemctl reload` returns once `ready` is sent.
         self.service_manager.reloading()
         status = await self.reloader.reload(trigger=trigger)
-        self.service_manager.ready(self.summary())
+        self.service_manager.ready()
         return {
             "generation": self.store.current.generation,
             "problems": [str(problem) for problem in status.problems],
@@ -48,10 +48,3 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
                 yield
         finally:
             await tasks.cancel()
-
-    def summary(self) -> str:
-        problems = len(self.reloader.status.problems)
-        if problems:
-            return f"Serving the last good configuration: {problems} problems in the new configuration"
-        catalog = self.store.current
-        return f"Serving {len(catalog.tools)} tools, generation {catalog.generation}"

@@ -22,15 +22,15 @@ class ServiceManager:
         is_ours = process in {"", str(os.getpid())} and period.isascii() and period.isdigit()
         self._watchdog_seconds: Final = int(period) / _MICROSECONDS if is_ours else 0.0
 
-    def ready(self, status: str) -> None:
-        self._notify("READY=1", f"STATUS={status}")
+    def ready(self) -> None:
+        self._notify("READY=1")
 
     def reloading(self) -> None:
         # systemd.service(5), Type=notify-reload: the time must be later than the SIGHUP.
         self._notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def stopping(self) -> None:
-        self._notify("STOPPING=1", "STATUS=Waiting for calls in flight")
+        self._notify("STOPPING=1")
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:

@@ -21,6 +21,7 @@ from itsdangerous import Signer
 
 from gateway.atomic_write import atomic_write
 from gateway.config.settings import MIN_KEY_LENGTH, keys_in
+from gateway.repeated_warnings import RepeatedWarning
 
 log: Final = structlog.get_logger(__name__)
 
@@ -38,8 +39,7 @@ class SigningKeys:
         self._keys = tuple(keys)
         self.file: Final = file
         self._is_written = is_written
-        # Unset, so that the first check rereads the file.
-        self._stamp: tuple[int, ...] | None = None
+        self._unreadable: Final = RepeatedWarning()
         self._looked_at = time.monotonic()
 
     def __call__(self) -> tuple[bytes, ...]:
@@ -49,22 +49,21 @@ class SigningKeys:
         return self._keys
 
     def _look(self, file: Path) -> None:
-        stamp = _stamp(file)
-        if stamp is None and not self._is_written:
-            # Users can delete the file later, so write it only once.
-            with suppress(OSError):
-                _write(file, self._keys[0])
-                self._is_written = True
-                log.info("signing keys written", file=str(file))
-        if stamp is None or stamp == self._stamp:
-            return
-        # Set before reading, so that a concurrent change is found next time.
-        self._stamp = stamp
         try:
             keys = keys_in(file.read_bytes())
-        except OSError as error:
-            log.warning("signing keys not reloaded", file=str(file), reason=error.strerror)
+        except FileNotFoundError:
+            if not self._is_written:
+                # Users can delete the file later, so write it only once.
+                with suppress(OSError):
+                    _write(file, self._keys[0])
+                    self._is_written = True
+                    log.info("signing keys written", file=str(file))
             return
+        except OSError as error:
+            if self._unreadable.is_due():
+                log.warning("signing keys not reloaded", file=str(file), reason=error.strerror)
+            return
+        self._unreadable.reset()
         if keys and keys != self._keys:
             self._keys = keys
             log.info("signing keys reloaded", file=str(file), keys=len(keys))
@@ -126,14 +125,6 @@ def _write(file: Path, key: bytes) -> None:
     # Write the file atomically, because a partial key would be a different key.
     with atomic_write(file, mode=0o600) as writing:
         writing.write(key + b"\n")
-
-
-def _stamp(file: Path) -> tuple[int, ...] | None:
-    try:
-        found = file.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 class SignedTokens(Generic[T]):

@@ -4,28 +4,10 @@ Constant values are part of the signed session id. The key of a record is the no
 they change, and occasionally when the session is used, but not for every call.
 """
 
-import time
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
-
-
-class SteadyClock:
-    def __init__(
-        self, *, system: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._system: Final = system
-        self._monotonic: Final = monotonic
-        self._last = system()
-        self._last_monotonic = monotonic()
-
-    def __call__(self) -> float:
-        monotonic = self._monotonic()
-        # The system clock can be set back, and the monotonic clock stops while the machine sleeps.
-        self._last = max(self._system(), self._last + (monotonic - self._last_monotonic))
-        self._last_monotonic = monotonic
-        return self._last
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import hashlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ from gateway.state.database import StateDatabase
 from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
 from gateway.state.keys import KEY_FILE, SigningKeys, kept_keys, own_keys
 from gateway.state.replica import Replica
-from gateway.state.session_store import SessionStore, SteadyClock
+from gateway.state.session_store import SessionStore
 from gateway.state.sqlite_file import Schema
 from gateway.state.sqlite_stores import (
     DOCUMENTS,
@@ -147,7 +148,7 @@ async def opened_secrets(directory: Path, keys: SigningKeys | None) -> AsyncIter
     async with StateDatabase(directory / SECRETS, (ENCRYPTED,)) as database:
         if not database.is_durable:
             raise ConfigError.at(place, f"cannot be used: {database.connection.problem}")
-        yield EncryptedStore(database, keys=keys or kept_keys(directory / KEY_FILE), clock=SteadyClock())
+        yield EncryptedStore(database, keys=keys or kept_keys(directory / KEY_FILE), clock=time.time)
         if not database.is_durable:
             raise ConfigError.at(place, f"cannot be used, so nothing was stored: {database.connection.problem}")
 
@@ -163,19 +164,19 @@ class DaemonState:
         schemas: Sequence[Schema] = (),
         store: str | None = None,
         shared_directory: Path | None = None,
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Use the state directory `wanted`, or memory if `wanted` is None.
 
         `keys` replace the signing keys in the directory. `store` is the URL of the store that replicas share. Encrypted
-        secrets are in `shared_directory`, which all workers of a daemon use. `clock` returns Unix times that never go
-        back.
+        secrets are in `shared_directory`, which all workers of a daemon use. `clock` returns Unix
+        times.
         """
         self._given_keys: Final = keys
         self._directory: Final = StateDirectory(wanted)
         self._schemas: Final = (DOCUMENTS, SESSIONS, USED_STATES, OUTPUTS, *schemas)
         self._stack: Final = AsyncExitStack()
-        self.clock: Final = clock or SteadyClock()
+        self.clock: Final = clock
         self._store: Final = store
         self._shared_directory: Final = shared_directory
         self.replica: Replica | None = None

@@ -1,6 +1,7 @@
 """An HTTP server over a real dispatcher, with a few tools that tests control."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from gateway.net.clients import HttpClients
 from gateway.net.server_metadata import fetch_json, issuer_sender, post
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.state.keys import SigningKeys, random_keys
-from gateway.state.session_store import SessionRecord, SteadyClock
+from gateway.state.session_store import SessionRecord
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
 from gateway.transports.http.active_requests import ActiveRequests
@@ -353,7 +354,7 @@ class MemorySessionStore:
 
 
 def in_memory() -> SessionPersistence:
-    clock = SteadyClock()
+    clock = time.time
     return SessionPersistence(keys=random_keys(), store=MemorySessionStore(clock=clock), clock=clock)
 
 

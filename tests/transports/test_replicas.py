@@ -1,6 +1,7 @@
 """Tests that replicas with one store serve sessions like a single process."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 from gateway.json_types import Json
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
-from gateway.state.session_store import SteadyClock
 from gateway.transports.streamable_http.sessions import SessionPersistence
 from tests.redis_server import RedisServer, redis_server
 from tests.transports.http_server import RunningServer, call, http_server, initialize_request, legacy_request
@@ -28,7 +28,7 @@ async def joined(
     url: str, *, session_limit: int = 100, session_ttl: float = 3600
 ) -> AsyncIterator[tuple[RunningServer, Replica]]:
     """Start another replica."""
-    clock = SteadyClock()
+    clock = time.time
     async with Replica(url, clock=clock) as replica:
         persistence = SessionPersistence(keys=KEYS, store=replica.sessions, clock=clock, replica=replica)
         async with http_server(persistence=persistence, session_limit=session_limit, session_ttl=session_ttl) as served:

@@ -94,7 +94,7 @@ class Supervisor:
             self._begin(f"worker {slot}", self._keep(slot))
         log.info("workers ready", workers=self._count, processes=[each.pid for each in self._serving])
         self._begin("replacement", self._replace_when_wanted())
-        self._manager.ready(self._summary())
+        self._manager.ready()
         async with self._manager.watched():
             await self._stopping.wait()
         return self._exit_code
@@ -142,7 +142,6 @@ class Supervisor:
             predecessor.send(signal.SIGUSR2)
             await self._end_of(predecessor)
         log.info("workers replaced", processes=[each.pid for each in self._serving])
-        self._manager.ready(self._summary())
 
     async def _reload(self) -> None:
         self._manager.reloading()
@@ -150,10 +149,8 @@ class Supervisor:
             # Starting workers have no Unix socket, but keep the signal until they can handle it.
             if not each.is_ready:
                 each.send(signal.SIGHUP)
-        found = await ask_workers(self._directory, "POST", "/reload", seconds=RELOAD_SECONDS)
-        problems = {problem for report in found.values() if report for problem in report["problems"]}
-        served = f"Serving the last good configuration: {len(problems)} problems" if problems else self._summary()
-        self._manager.ready(served)
+        await ask_workers(self._directory, "POST", "/reload", seconds=RELOAD_SECONDS)
+        self._manager.ready()
 
     async def _started(self) -> WorkerProcess | None:
         if self._stopping.is_set():  # the sockets are closed
@@ -242,9 +239,6 @@ class Supervisor:
             self._exit_code = self._exit_code or 1
             if not self._stopping.is_set():
                 self._stop(signal.SIGTERM)
-
-    def _summary(self) -> str:
-        return f"Serving with {self._count} workers"
 
     def _handle_signals(self) -> None:
         # The handlers stay until the process ends, because a default action would change the exit code.

@@ -30,7 +30,6 @@ SPOKEN = [
     ("X-Forwarded-Host", "tools.example.com:8443"),
     ("X-Forwarded-Prefix", "/ops/"),
 ]
-STANDARD = ("Forwarded", f'for={CLIENT};proto=https;host="tools.example.com:8443"')
 
 
 def test_x_forwarded_headers_of_a_trusted_proxy_are_used() -> None:
@@ -39,20 +38,19 @@ def test_x_forwarded_headers_of_a_trusted_proxy_are_used() -> None:
     assert seen.base_url == "https://tools.example.com:8443/ops"
 
 
-def test_forwarded_header_of_a_trusted_proxy_is_used() -> None:
-    seen = client_endpoint(STANDARD)
-    assert (seen.address, seen.base_url) == (CLIENT, "https://tools.example.com:8443")
+def test_forwarded_header_is_not_read() -> None:
+    seen = client_endpoint(("Forwarded", f"for={CLIENT};proto=https;host=tools.example.com"))
+    assert (seen.address, seen.base_url) == (PROXY, "http://backend:8000")
 
 
 @pytest.mark.parametrize("peer", ["203.0.113.9", "11.0.0.1", "::1", "", "somebody"])
-@pytest.mark.parametrize("fields", [SPOKEN, [STANDARD]])
-def test_headers_of_other_peers_are_ignored(peer: str, fields: list[tuple[str, str]]) -> None:
-    seen = client_endpoint(*fields, peer=peer)
+def test_headers_of_other_peers_are_ignored(peer: str) -> None:
+    seen = client_endpoint(*SPOKEN, peer=peer)
     assert (seen.address, seen.base_url) == (peer, "http://backend:8000")
 
 
 def test_headers_are_ignored_without_trusted_proxies() -> None:
-    assert client_endpoint(*SPOKEN, STANDARD, trusted=[]).base_url == "http://backend:8000"
+    assert client_endpoint(*SPOKEN, trusted=[]).base_url == "http://backend:8000"
 
 
 @pytest.mark.parametrize(
@@ -108,8 +106,6 @@ def test_addresses_are_normalized() -> None:
 )
 def test_client_is_the_rightmost_untrusted_address(chain: list[str], client: str) -> None:
     assert client_endpoint(x_for(*chain)).address == client
-    quoted = ", ".join(f'for="{node}"' for node in chain)
-    assert client_endpoint(("Forwarded", quoted)).address == client
 
 
 def test_repeated_headers_form_one_list() -> None:
@@ -124,30 +120,6 @@ def test_scheme_and_host_come_from_the_clients_proxy() -> None:
     assert (appended.scheme, appended.host) == ("https", "good")
     overwritten = client_endpoint(chain, ("X-Forwarded-Proto", "https"), ("X-Forwarded-Host", "good"))
     assert (overwritten.scheme, overwritten.host) == ("https", "good")
-    standard = client_endpoint(
-        ("Forwarded", "for=198.51.100.1;host=evil;proto=ftp"),
-        ("Forwarded", f"for={CLIENT};host=good;proto=https, for={CDN};host=inner;proto=http"),
-    )
-    assert (standard.address, standard.scheme, standard.host) == (CLIENT, "https", "good")
-
-
-def test_contradicting_forwarding_headers_are_ignored() -> None:
-    seen = client_endpoint(*SPOKEN, ("Forwarded", "for=127.0.0.1;proto=http;host=evil.example.com"))
-    assert (seen.address, seen.scheme, seen.host) == (PROXY, "http", "backend:8000")
-    agreeing = client_endpoint(*SPOKEN, STANDARD)
-    assert (agreeing.address, agreeing.base_url) == (CLIENT, "https://tools.example.com:8443/ops")
-
-
-@pytest.mark.parametrize(
-    "opening",
-    ['for="', "for=198.51.100.1;x=", 'for=198.51.100.1;x="', 'x="\\', "for=1.1.1.1;for=2.2.2.2", "=", ";;", "for"],
-)
-@pytest.mark.parametrize(
-    "appended", [f"for={CLIENT}", f'for="{CLIENT}";proto=https', f'for="[2001:db8::7]";by="{CDN}"']
-)
-def test_unclosed_quote_of_a_client_does_not_hide_the_proxys_part(opening: str, appended: str) -> None:
-    assert client_endpoint(("Forwarded", f"{opening}, {appended}")).address in {CLIENT, "2001:db8::7", PROXY}
-    assert client_endpoint(("Forwarded", opening), ("Forwarded", appended)).address in {CLIENT, "2001:db8::7", PROXY}
 
 
 @pytest.mark.parametrize(
@@ -179,9 +151,8 @@ def test_public_url_takes_precedence_over_forwarding_headers() -> None:
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix"])
-            | st.just("Forwarded"),
-            st.text(max_size=60) | st.text(alphabet='for=proto;,"\\[]:1. /', max_size=60),
+            st.sampled_from(["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix"]),
+            st.text(max_size=60) | st.text(alphabet='http,"\\[]:1. /', max_size=60),
         ),
         max_size=6,
     )

@@ -1,21 +1,19 @@
 """Decides which forwarded headers to trust. No I/O.
 
-Reverse proxies report the client and the requested URL in `X-Forwarded-For/-Proto/-Host/-Prefix` or in `Forwarded` (RFC
-7239). Any client can send these headers too. Threats:
+Reverse proxies report the client and the requested URL in `X-Forwarded-For/-Proto/-Host/-Prefix`. Any client can send
+these headers too. Threats:
 
 - A client connects directly. Only peers in `listen.trusted_proxies` are trusted.
 - A proxy appends to the client's own values, so the address chain is read from the right. The first address that is not
   a trusted proxy is the client. Scheme and host are taken from the same position.
-- A client sends the header family that the proxy does not set. Values that differ between the families are ignored.
-- A client leaves a quote open to hide the proxy's value. A syntax error invalidates the whole header.
 - A prefix such as `//evil.example.com`, or a host with a path, would change our URLs. Each value must match a strict
   pattern.
 
-Trusted proxies must set or remove every header listed above.
+Trusted proxies must set or remove every header listed above. The header `Forwarded` (RFC 7239) is not read.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 from urllib.parse import urlsplit
@@ -26,13 +24,7 @@ from multidict import MultiMapping
 from gateway.config.models.address import UNIX, parse_network
 
 IpAddress = IPv4Address | IPv6Address
-Lines = tuple[str, ...]
 
-_NAMES: Final = ("X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix", "Forwarded")
-
-_NAME: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_PAIR: Final = re.compile(rf'({_NAME})=({_NAME}|"(?:[^"\\\x00-\x1f\x7f]|\\[^\x00-\x1f\x7f])*")[ \t]*([;,]|$)[ \t]*')
-_QUOTED_PAIR: Final = re.compile(r"\\(.)")
 # The longest addresses have 15 characters (IPv4) or 45 (IPv6 with an embedded IPv4 address).
 _NODE: Final = re.compile(
     r"(?P<v4>[0-9.]{7,15})(?::[0-9]{1,5})?|\[(?P<v6>[0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?|(?P<bare>[0-9A-Fa-f:.]{2,45})"
@@ -61,13 +53,6 @@ class ClientEndpoint(msgspec.Struct, frozen=True, kw_only=True):
         return self.public_url or f"{self.scheme}://{self.host}{self.prefix}"
 
 
-class _ForwardedValues(msgspec.Struct, frozen=True):
-    address: str | None = None
-    scheme: str | None = None
-    host: str | None = None
-    prefix: str | None = None
-
-
 class TrustedProxies:
     def __init__(self, networks: Iterable[str] = (), *, public_url: str | None = None) -> None:
         """Parse the trusted `networks` (addresses, ranges or `unix:`). `public_url` overrides the forwarded URL."""
@@ -88,12 +73,17 @@ class TrustedProxies:
             return ClientEndpoint(
                 address=address, scheme=scheme, host=host, prefix=self.prefix, public_url=self._public_url
             )
-        believed = self._believed(address, [tuple(fields.getall(name, ())) for name in _NAMES])
+        chain, schemes, hosts, prefixes = (
+            _items(fields.getall(f"X-Forwarded-{name}", ())) for name in ("For", "Proto", "Host", "Prefix")
+        )
+        client, hops = self._client(address, chain)
+        # Proxies disagree about the meaning of several prefixes.
+        prefix = prefixes[0].rstrip("/") if len(prefixes) == 1 and _PREFIX.fullmatch(prefixes[0].rstrip("/")) else ""
         return ClientEndpoint(
-            address=believed.address or address,
-            scheme=believed.scheme or scheme,
-            host=believed.host or host,
-            prefix=(believed.prefix or "") if self._public_prefix is None else self._public_prefix,
+            address=client,
+            scheme=_matching(_SCHEME, _at(schemes, hops)) or scheme,
+            host=_matching(_HOST, _at(hosts, hops)) or host,
+            prefix=prefix if self._public_prefix is None else self._public_prefix,
             public_url=self._public_url,
         )
 
@@ -103,42 +93,6 @@ class TrustedProxies:
             return self._trusts_unix
         parsed = _parsed_address(address)
         return parsed is not None and any(parsed in network for network in self._networks)
-
-    def _believed(self, peer: str, lines: Sequence[Lines]) -> _ForwardedValues:
-        *theirs_lines, standard_lines = lines
-        theirs, standard = self._x_forwarded(peer, *theirs_lines), self._forwarded(peer, standard_lines)
-        return _ForwardedValues(
-            address=_agreed(theirs.address, standard.address),
-            scheme=_agreed(theirs.scheme, standard.scheme),
-            host=_agreed(theirs.host, standard.host),
-            prefix=theirs.prefix,
-        )
-
-    def _x_forwarded(self, peer: str, chain: Lines, schemes: Lines, hosts: Lines, prefixes: Lines) -> _ForwardedValues:
-        addresses = _items(chain)
-        address, hops = self._client(peer, addresses)
-        listed = _items(prefixes)
-        # Proxies disagree about the meaning of several prefixes.
-        prefix = listed[0].rstrip("/") if len(listed) == 1 else ""
-        return _ForwardedValues(
-            address=address if addresses else None,
-            scheme=_matching(_SCHEME, _at(_items(schemes), hops)),
-            host=_matching(_HOST, _at(_items(hosts), hops)),
-            prefix=prefix if _PREFIX.fullmatch(prefix) else None,
-        )
-
-    def _forwarded(self, peer: str, lines: Lines) -> _ForwardedValues:
-        # RFC 9110 §5.3: several lines form one list, so an open quote in one line invalidates all of them.
-        elements = _parse_forwarded(", ".join(lines))
-        if not elements:
-            return _ForwardedValues()
-        address, hops = self._client(peer, [element.get("for", "") for element in elements])
-        element = elements[-hops]
-        return _ForwardedValues(
-            address=address,
-            scheme=_matching(_SCHEME, element.get("proto")),
-            host=_matching(_HOST, element.get("host")),
-        )
 
     def _client(self, peer: str, chain: Sequence[str]) -> tuple[str, int]:
         """Return the client's address, and its position in `chain`. The last item of the chain has position 1."""
@@ -174,12 +128,12 @@ def _parsed_address(text: str) -> IpAddress | None:
 
 
 def _parsed_node(text: str) -> IpAddress | None:
-    """Parse an address with or without a port. Return None for `unknown` and obfuscated nodes (RFC 7239 §6.3)."""
+    """Parse an address with or without a port. Return None for any other text, such as `unknown`."""
     match = _NODE.fullmatch(text)
     return None if match is None else _parsed_address(match["v4"] or match["v6"] or match["bare"])
 
 
-def _items(lines: Lines) -> list[str]:
+def _items(lines: Iterable[str]) -> list[str]:
     """Split a comma-separated header across all its lines (RFC 9110 §5.3)."""
     return [item.strip(" \t") for line in lines for item in line.split(",")]
 
@@ -191,23 +145,3 @@ def _at(items: Sequence[str], hops: int) -> str | None:
 
 def _matching(pattern: re.Pattern[str], text: str | None) -> str | None:
     return text.lower() if text is not None and pattern.fullmatch(text) else None
-
-
-def _agreed(one: str | None, other: str | None) -> str | None:
-    return (one or other) if one is None or other is None or one == other else None
-
-
-def _parse_forwarded(field: str) -> Sequence[Mapping[str, str]]:
-    """Parse a `Forwarded` header (RFC 7239 §4). Return an empty list if the header contains a syntax error."""
-    elements: list[dict[str, str]] = [{}]
-    position = 0
-    while position < len(field):
-        match = _PAIR.match(field, position)
-        # Reject duplicate parameters, because parsers could choose different ones.
-        if match is None or (name := match[1].lower()) in elements[-1]:
-            return []
-        elements[-1][name] = _QUOTED_PAIR.sub(r"\1", match[2][1:-1]) if match[2].startswith('"') else match[2]
-        position = match.end()
-        if match[3] == ",":
-            elements.append({})
-    return elements if all(elements) else []

@@ -8,7 +8,6 @@ import resource
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -32,12 +31,6 @@ _MIN_PER_CALLER: Final = 100
 """By default, one caller can use half of the total, but at least this number (or the total, if smaller)."""
 _STORE_TIMEOUT_SECONDS: Final = 5.0
 """The timeout of a request to the shared store."""
-_DESCRIPTOR_FRACTION: Final = 0.75
-"""The fraction of free file descriptors for inbound connections. Files and child processes need descriptors too."""
-_RESERVED: Final = 24
-"""The minimum number of free file descriptors that inbound connections leave for other uses."""
-_UNKNOWN: Final = 32
-"""The number of open descriptors to assume if `/dev/fd` cannot be read."""
 _MAX_CONNECTIONS: Final = 65_536
 _FEW_CONNECTIONS: Final = 1000
 _MAX_ADMIN_CONNECTIONS: Final = 32
@@ -186,8 +179,9 @@ class WriteQuota(Usage):
         shares = shares or SizeShares()
         super().__init__(per_caller=shares.per_caller, in_all=shares.in_all)
         self._waiting: Final = Usage(per_caller=shares.per_caller, in_all=shares.in_all)
-        self._turns: Final[dict[str, deque[tuple[int, asyncio.Future[None]]]]] = {}
-        """The waiting responses by caller, each with its size and a future that completes when capacity is granted."""
+        self._turns: Final[dict[str, deque[object]]] = {}
+        """The waiting responses by caller. Each caller's responses are granted in order."""
+        self._changed: Final = asyncio.Event()
 
     def take(self, caller: str, size: int) -> bool:
         if caller in self._turns or not _has_room(self, caller, size):
@@ -203,43 +197,32 @@ class WriteQuota(Usage):
         if not _has_room(self._waiting, caller, size):
             self.refused += 1
             return False
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        turns = self._turns.setdefault(caller, deque())
-        turns.append((size, granted))
+        turn, turns = object(), self._turns.setdefault(caller, deque())
+        turns.append(turn)
         self._waiting.acquire(caller, size)
         try:
-            # `asyncio.timeout` would drop a turn that is granted at the moment of the timeout.
-            await asyncio.wait([granted], timeout=seconds)
-        except asyncio.CancelledError:
-            # Release a turn that was granted before the task was cancelled.
-            if granted.done():
-                super().release(caller, size)
-            raise
+            async with asyncio.timeout(seconds):
+                while turns[0] is not turn or not _has_room(self, caller, size):
+                    await self._changed.wait()
+            self.acquire(caller, size)
+        except TimeoutError:
+            self.refused += 1
+            return False
         finally:
-            turns.remove((size, granted))
+            turns.remove(turn)
             if not turns:
                 del self._turns[caller]
-            if not granted.done():
-                self.refused += 1
-                self._waiting.release(caller, size)
-            self._grant()  # The next response may fit.
-        return granted.done()
+            self._waiting.release(caller, size)
+            self._wake()
+        return True
 
     def release(self, caller: str, amount: int = 1) -> None:
         super().release(caller, amount)
-        self._grant()
+        self._wake()
 
-    def _grant(self) -> None:
-        """Grant capacity to each caller's first waiting response, if the response fits.
-
-        The caller's next response can be granted after the first response has left the queue.
-        """
-        for caller, turns in self._turns.items():
-            size, granted = turns[0]
-            if not granted.done() and _has_room(self, caller, size):
-                self._waiting.release(caller, size)
-                self.acquire(caller, size)
-                granted.set_result(None)
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed.clear()
 
 
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -259,7 +242,7 @@ def _has_room(usage: Usage, caller: str, size: int) -> bool:
 
 
 def connection_quota(shares: Quota, *, has_proxies: bool = False) -> ResourceQuota:
-    """Return the quota for `limits.connections`. By default, connections can use most of the free file descriptors.
+    """Return the quota for `limits.connections`. By default, connections can use most of the file descriptors.
 
     With trusted proxies, the default limit per caller equals the total limit, because the proxies open all connections.
     """
@@ -278,15 +261,6 @@ def admin_connection_quota() -> ResourceQuota:
 
 
 def _most_connections() -> int:
+    """Return three quarters of the limit for file descriptors. Files and child processes need descriptors too."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return _MAX_CONNECTIONS
-    free = limit - _open_descriptors()
-    return max(1, min(_MAX_CONNECTIONS, int(free * _DESCRIPTOR_FRACTION), free - _RESERVED))
-
-
-def _open_descriptors() -> int:
-    try:
-        return len(list(Path("/dev/fd").iterdir()))
-    except OSError:
-        return _UNKNOWN
+    return _MAX_CONNECTIONS if limit == resource.RLIM_INFINITY else max(1, min(_MAX_CONNECTIONS, limit * 3 // 4))

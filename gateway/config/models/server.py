@@ -265,8 +265,8 @@ class Limits(Model):
     """Concurrent open streams. Default of `per_caller`: half of `in_all`, or 100 if that is more, up to `in_all`."""
     connections: WrittenTotal = defaults_of(Quota)
     """Concurrent connections of each HTTP listener. Default of `per_caller`: half of `in_all` for each address, or all
-    of `in_all` for loopback addresses, or if `trusted_proxies` is set. Default of `in_all`: three quarters of the free
-    file descriptors at startup (`ulimit -n`), but at least 24 stay free.
+    of `in_all` for loopback addresses, or if `trusted_proxies` is set. Default of `in_all`: three quarters of the file
+    descriptors (`ulimit -n`).
     """
     unread: SizeShares = defaults_of(SizeShares)
     """Bytes of responses that clients have not read yet. Over HTTP, up to 64 KiB per connection are not counted.

@@ -1,7 +1,6 @@
 """Tests for loading the certificate of `listen.tls`."""
 
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -95,15 +94,3 @@ def test_unusable_certificate_files_are_errors(
 ) -> None:
     spoil(folder)
     assert said_of(folder) == [(place, message, Severity.ERROR)]
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "message"),
-    [
-        (timedelta(days=-3), timedelta(days=-1), "tls/server.pem has expired, so clients will reject it"),
-        (timedelta(days=1), timedelta(days=3), "tls/server.pem is not valid yet, so clients will reject it"),
-    ],
-)
-def test_expired_certificate_is_a_warning(folder: Path, start: timedelta, end: timedelta, message: str) -> None:
-    Authority().issue(folder / "tls/server.pem", folder / "tls/server.key", start=start, end=end)
-    assert said_of(folder) == [(CERT, message, Severity.WARNING)]

@@ -18,10 +18,6 @@ from gateway.config.models.server import Tls
 _CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """The ciphers for TLS 1.2. All ciphers of TLS 1.3 are acceptable."""
 _ENCRYPTED: Final = "is encrypted. Use a key without a password"
-_NOT_YET_VALID: Final = 9
-_EXPIRED: Final = 10
-"""OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
-_CERTIFICATE_PROBLEMS: Final = {_NOT_YET_VALID: "is not valid yet", _EXPIRED: "has expired"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,14 +54,13 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     1. Both files are readable.
     2. The certificate is valid PEM.
     3. The key is valid PEM, not encrypted, and matches the certificate.
-    4. Clients would accept the certificate today (otherwise a warning).
     """
     cert, key = identity_files(tls, problems)
     chain, secret = _read(cert, problems.at("cert")), _read(key, problems.at("key"))
     if chain is None or secret is None:
         return None
     try:
-        client = _trusting(chain)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=chain.decode("ascii", errors="replace"))
     except (ssl.SSLError, ValueError):
         problems.at("cert").error(f"{cert} contains no certificate in PEM format")
         return None
@@ -79,9 +74,6 @@ def load_identity(tls: Tls, problems: Problems) -> ServerIdentity | None:
     except OSError as error:  # A file was removed after it was read.
         problems.error(f"cannot read {error.filename or cert}: {error.strerror}")
         return None
-    warning = _refused_by(client, context)
-    if warning is not None:
-        problems.at("cert").warning(f"{cert} {warning}, so clients will reject it")
     return ServerIdentity(chain=chain, key=secret, context=context)
 
 
@@ -111,29 +103,3 @@ def _fault(error: ssl.SSLError) -> str:
             return f"belongs to a certificate that is too weak for TLS ({error.reason})"
         case reason:
             return f"cannot be used: {reason or error}" if reason else "contains no private key in PEM format"
-
-
-def _refused_by(client: ssl.SSLContext, context: ssl.SSLContext) -> str | None:
-    """Perform a handshake in memory. Return the reason if the client rejects the certificate."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = (client.wrap_bio(to_client, to_server), context.wrap_bio(to_server, to_client, server_side=True))
-    for end in ends * 3:  # The number of flights of a handshake.
-        try:
-            end.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-        except ssl.SSLCertVerificationError as error:
-            return _CERTIFICATE_PROBLEMS.get(error.verify_code)
-        except ssl.SSLError:
-            return None
-    return None
-
-
-def _trusting(chain: bytes) -> ssl.SSLContext:
-    """Return a client context that trusts a PEM chain. Raise SSLError or ValueError if the chain is invalid."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    # The file rarely contains the root, so trust each certificate in it.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(cadata=chain.decode("ascii", errors="replace"))
-    return context

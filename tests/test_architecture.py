@@ -69,7 +69,7 @@ MAY_IMPORT: Final[dict[str, set[str]]] = {
     "audit": LEAVES | {"config", "access", "language", "tasks", "telemetry", "wire"},
     "protocol": LEAVES
     | {"config", "language", "executors", "catalog", "access", "limits", "state", "tasks", "telemetry", "wire"},
-    "transports": LEAVES | {"config", "protocol", "access", "limits", "state", "telemetry", "wire"},
+    "transports": LEAVES | {"config", "catalog", "protocol", "access", "limits", "state", "telemetry", "wire"},
     "reload": LEAVES | {"config", "language", "executors", "catalog", "access", "audit", "transports"},
     "console": LEAVES
     | {"config", "language", "executors", "catalog", "access", "telemetry", "state", "wire"}

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -19,7 +19,7 @@ from gateway.protocol.call.call import Call, ServerState, open_call
 from gateway.protocol.call.input_requests.request_state import RequestStateSigner
 from gateway.protocol.call.progress import REPEAT_AFTER
 from gateway.protocol.envelope import is_modern, open_envelope
-from gateway.protocol.exchange import Binding, Caller, Exchange, Reply, ViewEntry
+from gateway.protocol.exchange import Binding, Caller, Exchange, Reply
 from gateway.protocol.list_pages import Cursors, ListPages
 from gateway.protocol.methods import lifecycle
 from gateway.protocol.methods.table import check_method, run_method
@@ -123,7 +123,7 @@ class Dispatcher:
 
     async def answer(
         self,
-        message: bytes | Received,
+        message: Received,
         exchange: Exchange,
         session: Session | None = None,
         *,
@@ -135,13 +135,11 @@ class Dispatcher:
         reply is an error. `initialize` opens a session (`Reply.session`).
 
         Args:
-            message: an encoded message, or the result of `decode`.
+            message: the result of `decode`.
             exchange: the sender of the message, and the channel for messages before the response.
             session: the legacy session, if any.
             in_flight: the modern requests that a notification can cancel, or None over HTTP.
         """
-        if isinstance(message, bytes):
-            message = self.decode(message)
         # The entries of a batch already have a logged exchange.
         if message_log.is_on() and not isinstance(exchange, message_log.LoggedExchange):
             with message_log.new_log_context():
@@ -333,12 +331,11 @@ class ServedViews:
         self._store: Final = store
         self._parts: Final = parts
 
-    def entries(self) -> tuple[ViewEntry, ...]:
-        return tuple(map(_entry, self._store.current.views.values()))
+    def views(self) -> Iterable[View]:
+        return self._store.current.views.values()
 
-    def entry(self, name: str) -> ViewEntry | None:
-        view = self._store.current.views.get(name)
-        return None if view is None else _entry(view)
+    def view(self, name: str) -> View | None:
+        return self._store.current.views.get(name)
 
     def parts(self) -> Iterator[tuple[str, Catalog]]:
         """Yield the name and the catalog of each view, as seen by callers with all scopes."""
@@ -347,21 +344,17 @@ class ServedViews:
 
     def admits(self, view: str | None, identity: Identity) -> bool:
         """Return whether the identity can use the view. The whole catalog (None) is always allowed."""
-        found = None if view is None else self.entry(view)
-        return view is None or (found is not None and identity.holds(found.scopes))
+        found = None if view is None else self.view(view)
+        return view is None or (found is not None and identity.holds(found.access.scopes))
 
     def catalog_for(self, caller: Caller) -> Catalog:
         """Return the catalog that a caller can see. Raise RpcError if the caller cannot use the view."""
         catalog, name = self._store.current, caller.view
         if name is not None and not self.admits(name, caller.identity):
-            entry = self.entry(name)
-            if entry is not None and entry.is_visible:
-                raise InsufficientScopeError(entry.scopes)
+            view = self.view(name)
+            if view is not None and view.access.is_visible:
+                raise InsufficientScopeError(view.access.scopes)
             # Hidden and missing views cause the same error, so that callers cannot detect hidden views.
             raise RpcError(ErrorCode.INVALID_REQUEST, f"The view {name!r} does not exist")
         scopes = caller.identity.scopes
         return catalog if name is None and scopes is None else self._parts.of(catalog, scopes, view=name)
-
-
-def _entry(view: View) -> ViewEntry:
-    return ViewEntry(name=view.name, scopes=view.access.scopes, is_visible=view.access.is_visible)

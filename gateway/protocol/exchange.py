@@ -72,13 +72,6 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
         return self.identity.subject_key or f"anonymous@{network_of(self.address)}"
 
 
-class ViewEntry(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    scopes: frozenset[str]
-    is_visible: bool
-    """Whether callers without the scopes receive 403 instead of 404. A 403 reveals that the view exists."""
-
-
 class Exchange(Protocol):
     """The sender of a message, and a channel for messages to this sender.
 

@@ -108,7 +108,7 @@ class HttpServer:
         self._metadata: Final = ResourceMetadata(
             authenticator=authenticator,
             path=listen.path,
-            find_view=dispatcher.views.entry,
+            find_view=dispatcher.views.view,
             others=(SSE_PATH,) if listen.sse else (),
         )
         self._main: HttpListener | None = None
@@ -313,7 +313,7 @@ class HttpServer:
             sse_path=SSE_PATH if self._listen.sse else None,
             authenticator=self._authenticator,
             server_info=lambda: self._dispatcher.store.current.server_info,
-            views=self._dispatcher.views.entries,
+            views=self._dispatcher.views.views,
         )
         return cards.endpoints(self._proxies.prefix)
 

@@ -189,10 +189,10 @@ class Middleware:
         if name is None:
             return None
         view = self.metadata.find_view(name)
-        if view is not None and identity.holds(view.scopes):
+        if view is not None and identity.holds(view.access.scopes):
             return None
         # Hidden views return 404, so that their names cannot be guessed.
-        return insufficient_scope(view.scopes) if view is not None and view.is_visible else _NO_VIEW
+        return insufficient_scope(view.access.scopes) if view is not None and view.access.is_visible else _NO_VIEW
 
     async def holds(self, request: HttpRequest, scopes: frozenset[str]) -> bool:
         """Authenticate a request to a public path, and return whether the caller has these scopes."""

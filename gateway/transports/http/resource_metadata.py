@@ -14,12 +14,12 @@ from aiohttp import web
 from gateway.access.auth_error import NO_CHALLENGE, Challenge
 from gateway.access.authenticator import Authenticator
 from gateway.access.jose import ALGORITHMS
+from gateway.catalog.catalog import View
 from gateway.json_types import Json
-from gateway.protocol.exchange import ViewEntry
 from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import Endpoint, HttpRequest
 
-FindView = Callable[[str], ViewEntry | None]
+FindView = Callable[[str], View | None]
 
 VIEW: Final = "/{view}"
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
@@ -41,7 +41,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
         if name is not None:
             path = path.rstrip("/").removesuffix(f"/{name}")
         if view is not None:
-            scopes |= view.scopes
+            scopes |= view.access.scopes
         if not oauth:
             return Challenge(scopes=sorted(scopes)) if scopes else NO_CHALLENGE
         resource = next((other for other in self.others if path.rstrip("/").endswith(other)), self.path)
@@ -75,7 +75,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
             # MCP 2025-11-25 basic/authorization: access tokens must not be sent in the query.
             "bearer_methods_supported": ["header"],
         }
-        own = () if view is None else sorted(view.scopes)
+        own = () if view is None else sorted(view.access.scopes)
         supported = (scope for entry in oauth for scope in entry.scopes_supported or entry.required_scopes)
         if scopes := dict.fromkeys([*supported, *own]):
             document["scopes_supported"] = list(scopes)

@@ -12,8 +12,8 @@ import msgspec
 from aiohttp import web
 
 from gateway.access.authenticator import Authenticator
+from gateway.catalog.catalog import View
 from gateway.json_types import JsonObject
-from gateway.protocol.exchange import ViewEntry
 from gateway.protocol.server_card import (
     CARD_TYPE,
     CATALOG_TYPE,
@@ -42,7 +42,7 @@ class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     server_info: Callable[[], JsonObject]
     """Returns the current `Implementation` object, which describes the server."""
-    views: Callable[[], Iterable[ViewEntry]]
+    views: Callable[[], Iterable[View]]
 
     def endpoints(self, prefix: str) -> Iterator[tuple[str, Endpoint]]:
         endpoint = self.path.rstrip("/")
@@ -74,7 +74,7 @@ class ServerCards(msgspec.Struct, frozen=True, kw_only=True):
         return qualified_name(str(info["name"]), [website if isinstance(website, str) else None, self.public_url])
 
     def _open_views(self) -> tuple[str, ...]:
-        return tuple(view.name for view in self.views() if view.is_visible or not view.scopes)
+        return tuple(view.name for view in self.views() if view.access.is_visible or not view.access.scopes)
 
     def _endpoint(self, view: str | None) -> PublicEndpoint:
         base = self.public_url.rstrip("/")

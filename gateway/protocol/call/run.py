@@ -345,7 +345,7 @@ class Run(msgspec.Struct, eq=False):
         return await self._asked(requests, "inside")
 
     async def once(self, key: str, function: Callable[[], Awaitable[T]]) -> T:
-        return await self._requester.once(key, function)
+        return await self.requester.once(key, function)
 
     def close_stream(self, retry_ms: int | None = None) -> Awaitable[None]:
         """Close the connection if the client can reconnect to receive the remaining messages."""
@@ -373,7 +373,7 @@ class Run(msgspec.Struct, eq=False):
         put = {key: questions.shown(question, has_lines=has_lines) for key, question in masked.items()}
         if self.call.activity.has_sent:
             await self.call.activity.queue.drain()  # earlier messages are sent before the request
-        found = await self._requester.request(put, pause=self.suspension, where=where)
+        found = await self.requester.request(put, pause=self.suspension, where=where)
         return {key: questions.with_names_of(masked[key], answer) for key, answer in found.items()}
 
     def _masked(self, question: InputRequest) -> InputRequest:
@@ -404,7 +404,7 @@ class Run(msgspec.Struct, eq=False):
         return self._suspension if self.outer is None else partial(both, self.outer.suspension, self._suspension)
 
     @property
-    def _requester(self) -> InputRequester:
+    def requester(self) -> InputRequester:
         if self.is_over:
             raise ToolError("The call has ended")
         if (requester := self.open_requester()) is None:

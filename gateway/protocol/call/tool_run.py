@@ -69,7 +69,7 @@ async def run_tool(call: Call, tool: Tool, arguments: JsonObject, task: TaskOfRu
     """
     async with Run(call, tool, task_of_run=task) as run:
         if tool.confirm is not None:
-            await _confirm(tool, tool.confirm, run.with_caller(arguments), call, run.open_requester())
+            await _confirm(tool, tool.confirm, run.with_caller(arguments), call, run.requester)
         invocation = await run.start(arguments)
         outcome = await tool.executor.execute(invocation)
         return await shaped(
@@ -88,17 +88,15 @@ _NO_FIELDS: Final[JsonObject] = {"type": "object", "properties": {}}
 
 
 async def _confirm(
-    tool: Tool, message: TextTemplate, arguments: JsonObject, call: Call, requester: InputRequester | None
+    tool: Tool, message: TextTemplate, arguments: JsonObject, call: Call, requester: InputRequester
 ) -> None:
     """Wait for the user's confirmation. Return at once if the confirmation is optional and the client cannot ask.
 
     Raises:
-        ExecutionError: the user did not confirm, or the run cannot ask the user because `requester` is None.
+        ExecutionError: the user did not confirm.
         MissingCapabilityError: the client lacks the capability.
         AwaitingInput: the client must ask the user first.
     """
-    if requester is None:
-        raise ExecutionError("This call requires confirmation, but the client cannot ask the user")
     shown = _visible(call.catalog.masker.json(arguments))
     question = elicitation(message.render(shown), _NO_FIELDS)
     try:

@@ -3,7 +3,6 @@
 Warnings never prevent serving. The checks are narrow, because users ignore frequent false alarms.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -28,21 +27,25 @@ from gateway.config.models.backends import Shell
 from gateway.config.models.base import Use, use_of
 from gateway.config.models.definition_keys import Definition
 from gateway.config.models.document import LISTS, Document
+from gateway.config.models.server import Server
 from gateway.json_types import DocumentPath, JsonObject
-from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD, properties_of, subschemas
+from gateway.language.schemas.keywords import KEYWORDS, TYPES, TYPES_BY_KEYWORD, subschemas
 
 ClientVisibleText = tuple[DocumentPath, str, Use]
 
 _LINTED: Final = frozenset({Use.NAME, Use.DESCRIPTION, Use.BODY})
 _WIRE: Final = {"input": "inputSchema", "input_schema": "inputSchema"}
+_MIN_LIKENESS: Final = 0.8
+"""Minimum similarity, from 0 to 1, at which an unknown key counts as a misspelt keyword."""
 
 
-def _texts_of_definition(config: Definition, compiled: JsonObject | None, *, name: str) -> list[ClientVisibleText]:
+def _texts_of_definition(config: Definition | Server, compiled: JsonObject | None) -> list[ClientVisibleText]:
     """Return the client-visible texts of a definition, including texts derived from its Python function.
 
     `compiled` is the definition that clients receive, or None if it is not served.
     """
-    texts: list[ClientVisibleText] = [((), name, Use.NAME), *_of_model(config, ())]
+    texts: list[ClientVisibleText] = []
+    _add(texts, config, (), Use.PLAIN)
     if compiled is not None and isinstance(config, models.Tool | models.Prompt) and config.python is not None:
         said = {_WIRE.get(key, key) for key in config.model_fields_set}
         if isinstance(config, models.Tool) and config.output is not None and config.output.schema_ is not None:
@@ -56,53 +59,27 @@ def _texts_of_definition(config: Definition, compiled: JsonObject | None, *, nam
     return texts
 
 
-def _of_model(config: BaseModel, path: DocumentPath) -> list[ClientVisibleText]:
-    texts: list[ClientVisibleText] = []
-    given = config.model_fields_set
-    for name, key, use in _fields(type(config)):
-        if name not in given:
-            continue
-        value = getattr(config, name)
-        if use is not Use.PLAIN:
-            _add(texts, value, (*path, key), use)
-        elif isinstance(value, BaseModel):
-            texts += _of_model(value, (*path, key))
-    return texts
-
-
-@cache
-def _fields(model: type[BaseModel]) -> tuple[tuple[str, str, Use], ...]:
-    fields = ((name, field, use_of(field.metadata, default=Use.PLAIN)) for name, field in model.model_fields.items())
-    return tuple((name, field.alias or name, use) for name, field, use in fields if use in {*_LINTED, Use.PLAIN})
-
-
 def _add(texts: list[ClientVisibleText], value: object, path: DocumentPath, use: Use) -> None:
     # Append to a shared list, because nested generators take twice as long.
     if isinstance(value, str):
         texts.append((path, value, use))
     elif isinstance(value, dict):
         for key, member in value.items():
-            below = (*path, key)
-            texts.append((below, key, Use.NAME))
-            _add(texts, member, below, use)
+            texts.append(((*path, key), key, Use.PLAIN if use is Use.PLAIN else Use.NAME))
+            _add(texts, member, (*path, key), use)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             _add(texts, item, (*path, index), use)
     elif isinstance(value, BaseModel):
-        for name in type(value).model_fields:
+        for name, key, own in _fields(type(value)):
             if name in value.model_fields_set:
-                key = type(value).model_fields[name].alias or name
-                _add(texts, getattr(value, name), (*path, key), use)
+                _add(texts, getattr(value, name), (*path, key), use if own is Use.PLAIN else own)
 
 
-_VAGUE: Final = re.compile(
-    r"arg(ument)?s?|data|inputs?|obj(ect)?|opt(ion)?s?|param(eter)?s?|payload|stuff|thing|val|var"
-)
-_CLEAR_ABBREVIATIONS: Final = re.compile(r"at|by|cc|db|id|ip|of|on|os|pr|to|tz|up")
-"""Two-letter names that are clear without a description."""
-_MIN_CLEAR_LENGTH: Final = 3
-_MIN_LIKENESS: Final = 0.8
-"""Minimum similarity, from 0 to 1, at which an unknown key counts as a misspelt keyword."""
+@cache
+def _fields(model: type[BaseModel]) -> tuple[tuple[str, str, Use], ...]:
+    fields = ((name, field, use_of(field.metadata, default=Use.PLAIN)) for name, field in model.model_fields.items())
+    return tuple((name, field.alias or name, use) for name, field, use in fields if use in {*_LINTED, Use.PLAIN})
 
 
 def lint(
@@ -118,7 +95,7 @@ def lint(
     `served` contains primitives by path, such as `("tools", name)`. `instructions` are the instructions of upstreams by
     the upstream's name. `plugins` are the plugin directories.
     """
-    _warn_of_texts(_of_model(document.server, ()), problems=problems.at("server"))
+    _warn_of_texts(_texts_of_definition(document.server, None), problems=problems.at("server"))
     for name, text in instructions.items():
         _warn_of_texts([(("instructions",), text, Use.DESCRIPTION)], problems=problems.at("upstreams", name))
     for kind in LISTS:
@@ -134,14 +111,13 @@ def lint(
 
 def _lint_definition(name: str, config: Definition, primitive: Primitive | None, *, problems: Problems) -> None:
     definition = None if primitive is None else primitive.definition
-    _warn_of_texts(_texts_of_definition(config, definition, name=name), problems=problems)
+    _warn_of_texts([((), name, Use.NAME), *_texts_of_definition(config, definition)], problems=problems)
     match config, primitive:
         case models.Tool(), Tool():
             _warn_of_annotations(config, problems=problems)
             _warn_of_cache(config, problems=problems)
-            _warn_of_inputs(primitive, config, problems=problems)
-            if config.output is not None and config.output.schema_ is not None:
-                _warn_of_keywords(config.output.schema_, problems=problems.at("output", "schema"))
+            for path, schema in _written_schemas(config):
+                _warn_of_keywords(schema, problems=problems.at(*path))
         case models.Prompt(), Prompt():
             _warn_of_prompt(primitive, config, problems=problems)
         case _:
@@ -155,7 +131,7 @@ def _lint_definition(name: str, config: Definition, primitive: Primitive | None,
 
 def _warn_of_texts(texts: Iterable[ClientVisibleText], *, problems: Problems) -> None:
     for path, text, use in texts:
-        for message in _warnings_of(use, text):
+        for message in _warnings_of(use, text) if use in _LINTED else ():
             problems.at(*path).warning(message)
 
 
@@ -201,18 +177,14 @@ def _warn_of_cache(config: models.Tool, *, problems: Problems) -> None:
         )
 
 
-def _warn_of_inputs(tool: Tool, config: models.Tool, *, problems: Problems) -> None:
+def _written_schemas(config: models.Tool) -> Iterator[tuple[DocumentPath, JsonObject]]:
     if config.input_schema is not None:
-        _warn_of_keywords(config.input_schema, problems=problems.at("input_schema"))
+        yield ("input_schema",), config.input_schema
     for name, schema in (config.input or {}).items():
         if not isinstance(schema, str):
-            _warn_of_keywords(schema, problems=problems.at("input", name))
-    key = ("input",) if config.input is not None else ("input_schema", "properties")
-    for name, schema in properties_of(tool.definition["inputSchema"]).items():
-        is_described = isinstance(schema, dict) and any(schema.get(each) for each in ("description", "title", "$ref"))
-        if not is_described and _is_vague(name):
-            place = problems.at("python") if config.python is not None else problems.at(*key, name)
-            place.warning(f"the input `{name}` has no `description`, and its name is not clear")
+            yield ("input", name), schema
+    if config.output is not None and config.output.schema_ is not None:
+        yield ("output", "schema"), config.output.schema_
 
 
 def _warn_of_keywords(schema: JsonObject, *, problems: Problems) -> None:
@@ -241,11 +213,6 @@ def _of_other_types(schema: JsonObject) -> Iterator[tuple[str, str]]:
             yield keyword, " and ".join(f"`{each}`" for each in sorted(types))
 
 
-def _is_vague(name: str) -> bool:
-    word = name.lower().strip("_0123456789")
-    return bool(_VAGUE.fullmatch(word)) or (len(word) < _MIN_CLEAR_LENGTH and not _CLEAR_ABBREVIATIONS.fullmatch(word))
-
-
 def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems) -> None:
     if not prompt.definition.get("description"):
         problems.warning("has no `description`: people need it to choose a prompt")
@@ -253,10 +220,6 @@ def _warn_of_prompt(prompt: Prompt, config: models.Prompt, *, problems: Problems
         if argument.required and argument.default is not None:
             problems.at("arguments", name, "default").warning(
                 f"is never used: `{name}` is `required`. Remove `default` or `required`"
-            )
-        if not (argument.description or argument.title) and _is_vague(name):
-            problems.at("arguments", name).warning(
-                f"the argument `{name}` has no `description`, and its name is not clear"
             )
 
 

@@ -18,7 +18,7 @@ tools:
   env: {description: "In ${env:PLACE:-nowhere}.", content: [hi]}
   command: {description: Runs., shell: {command: [./run.sh]}}
   function: {description: Calls., python: "words:say"}
-  vague: {description: Takes., input: {data: string}, content: ["{{ data }}"]}
+  vague: {content: [x]}
 """
 
 
@@ -64,7 +64,7 @@ async def test_plugin_code_in_use_stays_loaded(folder: Path) -> None:
 async def test_warnings_have_the_lines_of_the_new_file(folder: Path) -> None:
     async with opened(folder / "config.yaml") as pipeline:
         (before,) = pipeline.store.current.warnings
-        assert before.path == "tools.vague.input.data"
+        assert before.path == "tools.vague"
         (after,) = await warnings_after(pipeline, edit(folder, "tools:\n", "\n\ntools:\n"))
         assert before.location is not None
         assert after.location is not None
@@ -74,4 +74,4 @@ async def test_warnings_have_the_lines_of_the_new_file(folder: Path) -> None:
 async def test_world_writable_program_is_a_warning(folder: Path) -> None:
     async with opened(folder / "config.yaml") as pipeline:
         found = await warnings_after(pipeline, lambda: (folder / "run.sh").chmod(0o757))
-        assert [each.path for each in found] == ["tools.command.shell.command", "tools.vague.input.data"]
+        assert [each.path for each in found] == ["tools.command.shell.command", "tools.vague"]

@@ -14,7 +14,7 @@ from gateway.config.models.base import defaults_of
 from gateway.config.models.definitions import OperationOverride
 from gateway.config.models.openapi import OpenApi, OperationFilter
 from gateway.json_types import Json
-from gateway.openapi.document import DocumentError, MissingDocumentError, Node, References, version_of
+from gateway.openapi.document import DocumentError, Node, References, version_of
 from gateway.openapi.operations import Operation, clean, is_chosen, names_of, operations_of, unmatched
 from gateway.openapi.schemas import Schemas
 from gateway.openapi.servers import (
@@ -85,8 +85,6 @@ class DocumentDefinitions:
         """Maps each security scheme without credentials to the operations that need the scheme."""
         self._without_host: Final[dict[str, list[str]]] = {}
         """Maps messages about unusable servers to the affected operations."""
-        self._without_document: Final[dict[str, list[str]]] = {}
-        """Maps messages about missing documents to the affected operations."""
         self._convert()
 
     def _convert(self) -> None:
@@ -94,7 +92,6 @@ class DocumentDefinitions:
             if isinstance(each, Operation):
                 self._operations.append(each)
             else:
-                self._note_missing(*each)
                 self.left_out.append((each[0], str(each[1])))
         overrides = {each.key: self._override(each) for each in self._operations}
         # Names are chosen for all operations, so that changing `include` does not rename tools.
@@ -111,8 +108,6 @@ class DocumentDefinitions:
         self.errors.extend(
             (("document",), f"{_first_of(keys)}: {reason}") for reason, keys in self._without_host.items()
         )
-        for reason, keys in self._without_document.items():
-            self.warnings.append((("document",), f"{', '.join(keys)}: {reason}"))
         self._report_security()
         self._warn(chosen)
 
@@ -160,7 +155,6 @@ class DocumentDefinitions:
                 data = tool_of(operation, self._api, override)
         except DocumentError as error:
             self.left_out.append((operation.key, str(error)))
-            self._note_missing(operation.key, error)
             # A configuration error, reported once for all affected operations.
             if isinstance(error, UnusableServerError):
                 self._without_host.setdefault(str(error), []).append(operation.key)
@@ -179,10 +173,6 @@ class DocumentDefinitions:
         kind: Literal["tools", "resources"] = "resources" if is_resource else "tools"
         made = MadeDefinition(kind=kind, name=name, operation=operation.key, data=data, override=key)
         self.made.append(made)
-
-    def _note_missing(self, key: str, error: DocumentError) -> None:
-        if isinstance(error, MissingDocumentError):
-            self._without_document.setdefault(str(error), []).append(key)
 
     def _report_security(self) -> None:
         place = ("connection",) if self._config.connection is not None else ()

@@ -38,10 +38,6 @@ class DocumentError(Exception):
     """The document, or a part of it, cannot be used. All functions that read documents raise this error."""
 
 
-class MissingDocumentError(DocumentError):
-    """A document could not be read or fetched. A later attempt can succeed."""
-
-
 def check_readable(document: str) -> None:
     """Check the path or URL of a document.
 
@@ -113,7 +109,7 @@ class LocalDocuments:
         except UnreadableError as error:
             # Watch the path, because the file can appear later.
             self.files[path] = ""
-            raise MissingDocumentError(f"cannot read {path}: {error}") from error
+            raise DocumentError(f"cannot read {path}: {error}") from error
         self.files[path] = digest(data)
         self._room -= len(data)
         if self._room < 0:

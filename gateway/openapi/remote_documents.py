@@ -33,7 +33,7 @@ from gateway.net.address_guard import compile_policy
 from gateway.net.authorization import compile_connection
 from gateway.net.request import Header, Request, bound, origin_of, parse_url
 from gateway.net.sender import Sender, compile_sender
-from gateway.openapi.document import MAX_BYTES, DocumentError, MissingDocumentError, read
+from gateway.openapi.document import MAX_BYTES, DocumentError, read
 from gateway.repeated_warnings import RepeatedWarning
 
 SECONDS: Final = 60.0
@@ -124,7 +124,7 @@ class FetchedDocuments(msgspec.Struct, frozen=True, kw_only=True):
         """
         data = self.documents.get(uri)
         if data is None and uri in self.missing:
-            raise MissingDocumentError(f"`{uri}` could not be fetched: {self.missing[uri]}")
+            raise DocumentError(f"`{uri}` could not be fetched: {self.missing[uri]}")
         if data is None:
             raise DocumentError(f"`{uri}` has a different origin than the document, so it is not fetched")
         return data

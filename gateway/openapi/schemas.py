@@ -334,24 +334,7 @@ def _names_in(schema: Json) -> Iterator[str]:
 
 
 def _distinct(values: list[Json]) -> list[Json]:
-    found: dict[bytes, Json] = {}
-    for value in values:
-        found.setdefault(orjson.dumps(_normalized(value), option=orjson.OPT_SORT_KEYS), value)
-    return [*found.values()]
-
-
-def _normalized(value: Json) -> Json:
-    """Convert integers to floats, because 1 and 1.0 are equal in JSON. Booleans are left unchanged."""
-    match value:
-        case bool() | str() | None:
-            return value
-        case int() if abs(value) < 2**53:
-            return float(value)
-        case list():
-            return [_normalized(item) for item in value]
-        case dict():
-            return {name: _normalized(member) for name, member in value.items()}
-    return value if value != 0 else 0.0  # not -0.0
+    return [*{orjson.dumps(value, option=orjson.OPT_SORT_KEYS): value for value in values}.values()]
 
 
 def _types(given: Json) -> Json:

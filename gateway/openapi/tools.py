@@ -1,7 +1,6 @@
 """Converts operations to definitions of tools and resources, as data with the keys of the YAML file."""
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
@@ -32,7 +31,6 @@ MAX_SCHEMA_BYTES: Final = 8 * 1024
 
 _JSON_TYPE: Final = re.compile(r"(?i)application/json|[\w.+-]+/[\w.+-]+\+json|text/json")
 _SUCCESS: Final = re.compile(r"2(\d\d|XX|xx)")
-_JOINER: Final = "\u200d"
 _IN_PATH: Final = re.compile(r"\{([^{}]+)\}")
 _ANNOTATIONS: Final[Mapping[str, Mapping[str, bool]]] = {
     "get": {"read_only": True},
@@ -192,13 +190,8 @@ def description_of(operation: Operation) -> str | None:
     # A space and `…` take four bytes. An incomplete last character is dropped.
     cut = text.encode()[: MAX_DESCRIPTION - 4].decode(errors="ignore")
     words = cut.rsplit(maxsplit=1)[0]
-    if len(cut) - _MAX_WORD < len(words) < len(cut):
-        return f"{words} …"
-    # Some languages have no spaces. Combining marks and joined emoji stay with their base character.
-    end = len(cut)
-    while end and (unicodedata.category(text[end]).startswith("M") or _JOINER in text[end - 1 : end + 1]):
-        end -= 1
-    return f"{text[:end]} …"
+    # Some languages have no spaces.
+    return f"{words if len(cut) - _MAX_WORD < len(words) else cut} …"
 
 
 def _inputs(call: Call, api: ApiEntry) -> dict[str, Json]:
@@ -312,38 +305,14 @@ def _in_url(value: Json) -> Iterator[Part]:
 
 
 def _as_text(value: Json) -> str:
-    """Convert a configured value to text. Values from `${…}` stay marked, because these values can be secrets."""
-    if isinstance(value, str):
-        return value
-    return _text_of(_json_parts(value))
+    if isinstance(value, Mapping | list):
+        raise DocumentError("`set` of a parameter must be text, a number or a boolean, not a list or an object")
+    return value if isinstance(value, str) else exact_json.dumps(value).decode()
 
 
 def _text_of(parts: Iterable[Part]) -> str:
     text = InterpolatedText(tuple(parts))
     return text if any(isinstance(part, Interpolation) for part in text.parts) else str(text)
-
-
-def _json_parts(value: Json) -> Iterator[Part]:
-    match value:
-        case str():
-            yield '"'
-            for part in parts_of(value):
-                text = part.text if isinstance(part, Interpolation) else part
-                escaped = exact_json.dumps(text).decode()[1:-1]
-                yield Interpolation(escaped, part.secret) if isinstance(part, Interpolation) else escaped
-            yield '"'
-        case Mapping():
-            for index, (name, member) in enumerate(value.items()):
-                yield f"{',' if index else '{'}{exact_json.dumps(name).decode()}:"
-                yield from _json_parts(member)
-            yield "}" if value else "{}"
-        case list():
-            for index, item in enumerate(value):
-                yield "," if index else "["
-                yield from _json_parts(item)
-            yield "]" if value else "[]"
-        case _:
-            yield exact_json.dumps(value).decode()
 
 
 def _response_of(operation: Operation, schemas: Schemas) -> tuple[Mapping[str, Json], str | None]:

@@ -286,11 +286,11 @@ async def test_interpolated_text_in_a_set_value_is_literal(
     monkeypatch.setenv("SHOP_KEY", 'a"/{{ 7*7 }}{b}')
     parameters = [{"name": name, "in": place, "schema": {}} for name, place in (("id", "path"), ("q", "query"))]
     given = document({"/x/{id}": {"get": operation(operationId="x", parameters=parameters)}})
-    fixed = {"id": ["${env:SHOP_KEY}"], "q": {"k": ["x${env:SHOP_KEY}", 1]}}
+    fixed = {"id": "${env:SHOP_KEY}", "q": "x${env:SHOP_KEY}"}
     catalog = compiled(config_of(given, tmp_path, override={"x": {"set": fixed}}), services)
     url = request_of(catalog, "shop_x", {}).url
-    assert url.raw_path == "/v1/x/" + quote('["a\\"/{{ 7*7 }}{b}"]', safe="")
-    assert parse_qs(url.raw_query_string) == {"q": ['{"k":["xa\\"/{{ 7*7 }}{b}",1]}']}
+    assert url.raw_path == "/v1/x/" + quote('a"/{{ 7*7 }}{b}', safe="")
+    assert parse_qs(url.raw_query_string) == {"q": ['xa"/{{ 7*7 }}{b}']}
 
 
 @pytest.mark.parametrize(
@@ -298,6 +298,7 @@ async def test_interpolated_text_in_a_set_value_is_literal(
     [
         ({"hide": ["c"]}, "`c` is required, so it cannot be hidden. Use `set`"),
         ({"set": {"d": 1}}, "names `d`, but the inputs are c"),
+        ({"set": {"c": [1]}}, "`set` of a parameter must be text, a number or a boolean, not a list or an object"),
     ],
 )
 def test_impossible_override_is_an_error_at_its_place(tmp_path: Path, override: Json, message: str) -> None:

@@ -377,8 +377,8 @@ async def test_missing_referenced_document_skips_its_operations_only(tmp_path: P
             assert await tools_of(gateway) == ["shop_plain", "shop_a"]
             reason = f"{absent} could not be fetched: the server returned 404 Not Found"
             assert gateway.status()["openapi"]["shop"]["problem"] == reason
-            [warning] = gateway.status()["warnings"]
-            assert f"GET /b: `{absent}` could not be fetched" in str(warning)
+            [left_out] = gateway.status()["left_out"]
+            assert f"`{absent}` could not be fetched" in left_out["reason"]
             publisher.absent = {"/a.json"}  # fetched before, and kept
 
             async def has_all() -> bool:
@@ -401,13 +401,12 @@ def test_missing_referenced_file_is_used_when_created(tmp_path: Path) -> None:
     source, config = OpenApiSource(), written_config(tmp_path)
     before = load_definitions(config, [source])
     assert list(before.document.tools) == ["shop_plain"]
-    assert [f"GET /a: cannot read {tmp_path / 'a.json'}: no such file" in str(each) for each in before.problems] == [
-        True
-    ]
+    [left_out] = before.left_out
+    assert f"cannot read {tmp_path / 'a.json'}: no such file" in left_out.reason
     (tmp_path / "a.json").write_bytes(orjson.dumps({"info": {"type": "string"}}))
     after = load_definitions(config, [source])
     assert list(after.document.tools) == ["shop_plain", "shop_a"]
-    assert not after.problems
+    assert not after.left_out
 
 
 async def test_lock_pins_tools_of_a_document(tmp_path: Path) -> None:
@@ -423,9 +422,7 @@ async def test_lock_pins_tools_of_a_document(tmp_path: Path) -> None:
     assert [str(each) for each in compare_lock(settings)[1]]
 
 
-@pytest.mark.parametrize(
-    "value", ["${env:SHOP_KEY}", ["a", {"b": "x ${env:SHOP_KEY}", "c": []}], {"d": ["${env:SHOP_KEY}"]}]
-)
+@pytest.mark.parametrize("value", ["${env:SHOP_KEY}", "x ${env:SHOP_KEY}"])
 @pytest.mark.parametrize("place", ["query", "header", "cookie", "path"])
 def test_rotated_secret_in_an_override_does_not_change_the_definition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, value: Json

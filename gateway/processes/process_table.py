@@ -46,6 +46,7 @@ class Descendants:
         self._leaders: dict[int, str] = {}
         """Maps the process id of each leader to its marker. The process id is also the session id."""
         self._earlier: set[int] = set()
+        self._known: set[int] = set()
         self._hidden: dict[int, tuple[float, set[int]]] = {}
         """Maps each child without a marker to the time when it was first seen, and the leaders that ran then."""
         self._zombies: dict[int, float] = {}
@@ -101,7 +102,10 @@ class Descendants:
                 reaped += (is_urgent or self._can_reap(pid, session)) and _reap(pid)
             elif (leader := self._leader_of(pid, session)) is not None:
                 families[leader].add(pid)
+                if leader != _UNKNOWN:
+                    self._known.add(pid)
         self.reaped += reaped
+        self._known.intersection_update(children)
         self._earlier.intersection_update(children)
         self._zombies = {pid: since for pid, since in self._zombies.items() if pid in children}
         self._hidden = {pid: seen for pid, seen in self._hidden.items() if pid in children}
@@ -109,7 +113,7 @@ class Descendants:
 
     def _can_reap(self, zombie: int, session: int) -> bool:
         """Return whether the zombie belongs to a call, or other code has had enough time to reap the zombie."""
-        if session in self._leaders:
+        if zombie in self._known or session in self._leaders:
             return True
         is_foreign = session == os.getsid(0) or zombie in self._earlier
         since = self._zombies.setdefault(zombie, time.monotonic())

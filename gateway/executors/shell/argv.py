@@ -7,8 +7,7 @@ input must have an `enum`).
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
-from types import MappingProxyType
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -178,13 +177,7 @@ EnvironmentTemplate = Callable[[JsonObject, TraceContext | None], dict[str, str]
 
 def inherited_environment(names: Sequence[str] = ()) -> Mapping[str, str]:
     wanted = INHERITED.union(names)
-    return _shared(tuple(each for each in os.environ.items() if each[0] in wanted or each[0].startswith("LC_")))
-
-
-@lru_cache(maxsize=16)
-def _shared(entries: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """Return the same mapping for equal entries, because most tools inherit the same variables."""
-    return MappingProxyType(dict(entries))
+    return {name: value for name, value in os.environ.items() if name in wanted or name.startswith("LC_")}
 
 
 def compile_environment(added: Mapping[str, str], *, inherit: Sequence[str], scope: Scope) -> EnvironmentTemplate:

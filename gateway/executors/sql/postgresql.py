@@ -61,7 +61,7 @@ Prepared = tuple[PreparedStatement, Mapping[int, str], Sequence[str], bool]
 
 - the casts of values, by number (from 1)
 - the names of the columns
-- whether each placeholder has a separate value (`BoundStatement.with_separate_values`)
+- whether each placeholder has a separate value (`BoundStatement.separate`)
 """
 _PreparedStatements = OrderedDict[tuple[Any, ...], Prepared]
 """The prepared statements of one connection, most recently used last."""
@@ -106,8 +106,8 @@ class PostgresqlSession:
     async def run(self, statement: BoundStatement, rows: RowCollector) -> None:
         self._running = statement
         prepared, types, columns, is_separate = await self._prepared_for(statement)
-        bound = statement.with_separate_values().values if is_separate else statement.values
-        values = [encoded(value, types.get(number)) for number, value in enumerate(bound, start=1)]
+        bound = statement.separate() if is_separate and statement.separate is not None else statement
+        values = [encoded(value, types.get(number)) for number, value in enumerate(bound.values, start=1)]
         if not columns:
             await prepared.fetch(*values)
             last = prepared.get_statusmsg().rpartition(" ")[2]  # of a command tag, such as `INSERT 0 3`
@@ -175,7 +175,9 @@ class PostgresqlSession:
         try:
             types, found = await self._typed(statement)
         except asyncpg.PostgresError as error:
-            statement = statement.with_separate_values()
+            if statement.separate is None:
+                raise
+            statement = statement.separate()
             try:  # one input can be used with several types
                 types, found = await self._typed(statement)
             except asyncpg.PostgresError:

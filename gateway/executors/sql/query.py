@@ -4,7 +4,8 @@ Threat: SQL injection. Values are never part of a statement, which consists of t
 the number of placeholders for a list depends on a value.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -45,6 +46,8 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
     """For each placeholder without a cast: its offset in `text`, the number of its value (from 1), and a database type.
 
     The database type is None unless the value is an array or a number."""
+    separate: Callable[[], "BoundStatement"] | None = None
+    """Binds the arguments again with a value for each placeholder, so that the types of one input can differ."""
 
     def with_types(self, types: Mapping[int, str]) -> str:
         """Return the text with casts. `types` maps the number of a value (from 1) to the type of its cast."""
@@ -54,25 +57,6 @@ class BoundStatement(msgspec.Struct, frozen=True, kw_only=True):
                 end = start + len(f"${number}")
                 text = f"{text[:start]}CAST(CAST(${number} AS text) AS {types[number]}){text[end:]}"
         return text
-
-    def with_separate_values(self) -> "BoundStatement":
-        """Return a copy in which each placeholder without a cast has its own value, so that the types can differ."""
-        values, names, uncast, parts = [*self.values], [*self.names], [], []
-        seen: set[int] = set()
-        at = length = 0
-        for start, number, name in self.uncast:
-            parts.append(self.text[at:start])
-            at, own = start + len(f"${number}"), number
-            if number in seen:
-                values.append(self.values[number - 1])
-                names.append(self.names[number - 1])
-                own = len(values)
-            seen.add(number)
-            uncast.append((length + len(parts[-1]), own, name))
-            parts.append(f"${own}")
-            length = uncast[-1][0] + len(parts[-1])
-        text = "".join(parts) + self.text[at:]
-        return msgspec.structs.replace(self, text=text, values=tuple(values), names=tuple(names), uncast=tuple(uncast))
 
     def written_offset(self, offset: int) -> int:
         """Convert an offset in `text` to an offset in the configured SQL."""
@@ -90,13 +74,15 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
     def names(self) -> set[str]:
         return {piece.text for piece in self.pieces if piece.kind != "sql"}
 
-    def bind(self, arguments: JsonObject) -> BoundStatement:
+    def bind(self, arguments: JsonObject, *, is_separate: bool = False) -> BoundStatement:
         """Bind the arguments of a call. Absent arguments become NULL.
+
+        With `is_separate`, placeholders do not share values.
 
         Raises:
             ExecutionError: a value cannot be bound.
         """
-        writing = _StatementBuilder(self.dialect)
+        writing = _StatementBuilder(self.dialect, reuses=self.dialect.reuses and not is_separate)
         for piece in self.pieces:
             writing.mark(piece.start)
             name, value = piece.text, arguments.get(piece.text)
@@ -109,7 +95,7 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
                     writing.parameter(name, value, self.schemas.get(name))
                 case _:
                     self._bind_list(piece, value, writing)
-        return writing.finished()
+        return writing.finished(separate=partial(self.bind, arguments, is_separate=True))
 
     def _bind_list(self, piece: StatementPiece, value: Json, writing: "_StatementBuilder") -> None:
         schema, is_negated = self.schemas.get(piece.text), piece.kind == "not_in"
@@ -128,8 +114,9 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _StatementBuilder:
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, *, reuses: bool) -> None:
         self._dialect = dialect
+        self._reuses = reuses
         self._parts: list[str] = []
         self._length = 0
         self._values: list[Json] = []
@@ -149,7 +136,7 @@ class _StatementBuilder:
         kind = type_of(schema)
         fallback = f"{self._element_type(items_of(schema))}[]" if kind is InputType.ARRAY else None
         # One placeholder per name, because PostgreSQL infers the type of each placeholder.
-        if self._dialect.reuses and name in self._numbers:
+        if self._reuses and name in self._numbers:
             self._place(self._numbers[name], kind, fallback)
         else:
             self._numbers[name] = self.value(name, value, kind, fallback)
@@ -177,13 +164,14 @@ class _StatementBuilder:
         plain = {"integer": "bigint", "number": "numeric", "boolean": "boolean"}.get(str(schema.get("type")), "text")
         return self._dialect.casts.get(kind, plain)
 
-    def finished(self) -> BoundStatement:
+    def finished(self, *, separate: Callable[[], BoundStatement]) -> BoundStatement:
         return BoundStatement(
             text="".join(self._parts),
             values=tuple(self._values),
             names=tuple(self._names),
             starts=tuple(self._starts),
             uncast=tuple(self._uncast),
+            separate=separate,
         )
 
 

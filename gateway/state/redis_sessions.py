@@ -7,11 +7,9 @@ While Redis is unavailable, writes are queued (`save`), and replicas use the ses
 """
 
 import asyncio
-import hashlib
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from enum import IntEnum
 from typing import Final
 
 import msgspec
@@ -79,39 +77,6 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     is_ended: bool = False
 
 
-_COUNT: Final = """
-local now, expires, in_all, per_caller = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
-if ARGV[6] == 'new' and not redis.call('ZSCORE', KEYS[1], ARGV[1]) then
-  if redis.call('ZCARD', KEYS[1]) >= in_all then return 1 end
-  if KEYS[2] and redis.call('ZCARD', KEYS[2]) >= per_caller then
-    for _, nonce in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-      if not redis.call('ZSCORE', KEYS[1], nonce) then redis.call('ZREM', KEYS[2], nonce) end
-    end
-    if redis.call('ZCARD', KEYS[2]) >= per_caller then return 2 end
-  end
-end
-for _, key in ipairs(KEYS) do
-  redis.call('ZADD', key, ARGV[3], ARGV[1])
-  if redis.call('PTTL', key) < expires - now then redis.call('PEXPIRE', key, string.format('%d', expires - now)) end
-end
-return 0
-"""
-"""Keys: the set of all sessions, and the caller's set if the caller is known. Arguments: the session's digest, the
-time, the expiry, the two limits, and `new` to check the limits. Times are Unix milliseconds. Returns 0, or
-the number of the full set.
-"""
-
-_MEMBER_BYTES: Final = 12
-"""The size of a session's digest in the sorted sets. Redis allocates exactly 16 bytes for this size."""
-
-
-class SessionAdmission(IntEnum):
-    ADMITTED = 0
-    ALL_TAKEN = 1
-    SHARE_TAKEN = 2
-
-
 class RedisSessionStore:
     is_shared = True
     has_all_records = False
@@ -131,10 +96,6 @@ class RedisSessionStore:
         """A random value that Redis has stored. A different value after an outage means that data was lost."""
         self._on_return: Final[list[Callable[[bool], Awaitable[None]]]] = []
         store.on_return(self._returned)
-
-    @property
-    def is_unavailable(self) -> bool:
-        return self._store.is_unavailable
 
     async def close(self) -> None:
         # Wait for writes, because a session that just ended would otherwise stay valid at other replicas.
@@ -181,34 +142,6 @@ class RedisSessionStore:
 
     def forget_expired(self) -> None:
         """Do nothing, because Redis deletes expired keys."""
-
-    async def count(self, nonce: str, caller: str, *, expires: float, in_all: int, per_caller: int) -> SessionAdmission:
-        """Count a new session unless a limit is reached. While the store is unavailable, return ADMITTED."""
-        try:
-            return SessionAdmission(await self._count(nonce, caller, expires, in_all, per_caller, "new"))
-        except StoreUnavailableError:
-            return SessionAdmission.ADMITTED
-
-    async def keep_counted(self, nonce: str, caller: str, *, expires: float) -> None:
-        # After an outage, the session is counted at its next use.
-        with suppress(StoreUnavailableError):
-            await self._count(nonce, caller, expires, 0, 0, "old")
-
-    async def uncount(self, nonce: str) -> None:
-        """Remove an ended session from the set of all sessions. The caller's set is only cleaned up when it is full."""
-        # After an outage, the session counts until it expires.
-        with suppress(StoreUnavailableError):
-            await self._store.command("ZREM", self._count_key(""), _member(nonce))
-
-    async def _count(self, nonce: str, caller: str, expires: float, *values: str | int) -> int:
-        keys = [self._count_key(""), *([self._count_key(caller)] if caller else [])]
-        now, until = round(self._clock() * 1000), round(expires * 1000)
-        found: int = await self._store.attempt(_COUNT, keys, _member(nonce), now, until, *values)
-        return found
-
-    def _count_key(self, caller: str) -> str:
-        # The hash tag puts all sets into one slot, because the script writes two of them.
-        return f"{self._store.prefix}{{limits}}:sessions:{caller}"
 
     def _key(self, nonce: str) -> str:
         return f"{self._store.prefix}session:{nonce}"
@@ -310,7 +243,3 @@ def _change(nonce: str, record: SessionRecord, before: SessionRecord | None) -> 
         removed=known.subscriptions - record.subscriptions,
         is_ended=record.is_ended,
     )
-
-
-def _member(nonce: str) -> bytes:
-    return hashlib.blake2b(nonce.encode(), digest_size=_MEMBER_BYTES).digest()

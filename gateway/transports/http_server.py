@@ -122,6 +122,7 @@ class HttpServer:
             persistence=persistence,
         )
         if persistence.replica is not None:
+            limits.sessions.share(persistence.replica.semaphores)
             limits.streams.share(persistence.replica.semaphores)
         self.active_requests: Final = ActiveRequests(end_subscription=dispatcher.notifier.end_subscription)
         self.streamable_http: Final = StreamableHttp(

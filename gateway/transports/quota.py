@@ -17,7 +17,6 @@ from gateway.config.models.server import Quota, SizeShares
 from gateway.errors import ExecutionError
 from gateway.limits.fair_semaphore import FairSemaphore, Semaphores
 from gateway.state.redis_limits import RedisSemaphores
-from gateway.state.redis_sessions import RedisSessionStore
 from gateway.transports.errors import RETRY, HttpError
 
 log: Final = structlog.get_logger(__name__)
@@ -91,7 +90,7 @@ class ResourceQuota(Usage):
         self.refusals: Final[deque[tuple[float, str]]] = deque(maxlen=_REMEMBERED_REFUSALS)
         """The Unix times and callers of the last refusals."""
         self._noun: Final = noun
-        self.store: RedisSemaphores | RedisSessionStore | None = None
+        self._store: RedisSemaphores | None = None
         """The shared count of all replicas, or None if the quota applies per process."""
         self._shared: tuple[Semaphores, Semaphores] | None = None
         """The semaphores that all replicas share: one for each caller, and one for the total."""
@@ -115,20 +114,16 @@ class ResourceQuota(Usage):
             )
         return HttpError(status=503, message=reason, headers=RETRY)
 
-    def count_in(self, store: RedisSessionStore) -> None:
-        """Set the store in which `Sessions` counts the sessions of all replicas."""
-        self.store = store
-
     def share(self, store: RedisSemaphores) -> None:
         """Count a configured quota across all replicas."""
         if self.is_configured:
-            self.store = store
+            self._store = store
             self._shared = Semaphores(self._noun, store=store), Semaphores(f"all {self._noun}", store=store)
 
     @property
     def is_shared(self) -> bool:
         """Return whether the quota currently applies to all replicas."""
-        return self.store is not None and not self.store.is_unavailable
+        return self._store is not None and not self._store.is_unavailable
 
     async def reserve(self, caller: str) -> HttpError | None:
         """Reserve one session, stream or connection until `release`, or return an error."""
@@ -152,9 +147,10 @@ class ResourceQuota(Usage):
             return self.refusal(caller, is_callers=bool(caller) and not taken)
         return None
 
-    def release(self, caller: str, amount: int = 1) -> None:
+    def release(self, caller: str, amount: int = 1, *, is_only_here: bool = False) -> None:
+        """Release a reservation. With `is_only_here`, the shared count does not include it."""
         super().release(caller, amount)
-        for semaphore, _ in self._semaphores(caller):
+        for semaphore, _ in () if is_only_here else self._semaphores(caller):
             semaphore.release()
 
     def _semaphores(self, caller: str) -> list[tuple[FairSemaphore, int]]:

@@ -14,7 +14,6 @@ from gateway.errors import OverLimitError
 from gateway.limits.concurrency import ConcurrencyLimiter, ConcurrencyPermit
 from gateway.limits.fair_semaphore import Limit
 from gateway.limits.rate_limiter import RateLimiter
-from gateway.state.redis_sessions import SessionAdmission
 from gateway.state.replica import Replica
 from tests.redis_server import RedisServer, redis_cluster, redis_server
 
@@ -237,25 +236,6 @@ async def test_suspended_call_frees_its_permit_for_another_replica(store: RedisS
         first.release()
 
 
-async def test_session_counts_once_across_replicas(store: RedisServer) -> None:
-    async with replicas(store.url) as (a, b):
-
-        async def add(limits: Limits, nonce: str, caller: str = "ada") -> SessionAdmission:
-            count, expires = limits.replica.sessions, time.time() + 60
-            return await count.count(nonce, caller, expires=expires, in_all=3, per_caller=2)
-
-        assert [await add(a, "1"), await add(b, "2"), await add(b, "2")] == [SessionAdmission.ADMITTED] * 3
-        assert await add(a, "3") is SessionAdmission.SHARE_TAKEN
-        assert [await add(a, "4", "bob"), await add(b, "5", "bob")] == [
-            SessionAdmission.ADMITTED,
-            SessionAdmission.ALL_TAKEN,
-        ]
-        await b.replica.sessions.uncount("1")
-        assert await add(b, "6") is SessionAdmission.ADMITTED
-        assert await add(b, "7", "bob") is SessionAdmission.ALL_TAKEN
-        assert all([await store.client.pttl(key) > 0 async for key in store.client.scan_iter("*sessions:*")])
-
-
 @pytest.mark.build
 async def test_limits_are_shared_over_a_cluster(tmp_path: Path) -> None:
     async with redis_cluster(tmp_path) as nodes, replicas(f"redis+cluster://127.0.0.1:{nodes[0].port}") as (a, b):
@@ -265,7 +245,3 @@ async def test_limits_are_shared_over_a_cluster(tmp_path: Path) -> None:
         waiting = asyncio.create_task(b.begin(of_caller=limit, of_all=limit))
         held.release()
         (await waiting).release()
-        count = a.replica.sessions
-        assert (
-            await count.count("1", "ada", expires=time.time() + 60, in_all=1, per_caller=1) is SessionAdmission.ADMITTED
-        )

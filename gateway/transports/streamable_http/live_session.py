@@ -17,13 +17,15 @@ NOTHING: Final = SessionRecord(expires=0)
 
 
 class LiveSession:
-    __slots__ = ("_tasks", "caller", "nonce", "readers", "saved", "session", "streams", "used_at")
+    __slots__ = ("_tasks", "caller", "is_restored", "nonce", "readers", "saved", "session", "streams", "used_at")
 
-    def __init__(self, session: Session, *, nonce: str, caller: str, streams: EventStore) -> None:
+    def __init__(self, session: Session, *, nonce: str, caller: str, streams: EventStore, is_restored: bool) -> None:
         self.session: Final = session
         self.nonce: Final = nonce
         self.caller: Final = caller
         """The caller whose quota counts the session."""
+        self.is_restored: Final = is_restored
+        """Whether another process, or this process earlier, opened the session."""
         self.streams: Final = streams
         self.used_at = self.streams.loop.time()
         self._tasks: set[asyncio.Task[Reply]] = set()

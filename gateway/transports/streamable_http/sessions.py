@@ -8,7 +8,7 @@ credential. When the process ends, running calls are cancelled, but the session 
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self
@@ -17,13 +17,12 @@ import msgspec
 import structlog
 
 from gateway.access.identity import Identity
-from gateway.background_tasks import BackgroundTasks
 from gateway.bounded_map import BoundedMap
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.protocol.exchange import Caller, Reply
 from gateway.protocol.session import Session
 from gateway.state.keys import SigningKeys
-from gateway.state.redis_sessions import RedisSessionStore, SessionAdmission, SessionChange
+from gateway.state.redis_sessions import SessionChange
 from gateway.state.replica import Replica
 from gateway.state.session_store import SessionRecord, SessionStore
 from gateway.transports.errors import HttpError
@@ -78,10 +77,6 @@ class Sessions:
             None if self.replica is None else EventCopies(self.replica, max_events=replay.stream_events, age=replay.age)
         )
         """The copies of events for other replicas, or None for a single process."""
-        self._count: Final = self.replica.sessions if self.replica is not None and quota.is_configured else None
-        if self._count is not None:
-            quota.count_in(self._count)
-        self._counting: Final = BackgroundTasks()
         self._process: Final = self.replica.name if self.replica else f"{secrets.token_hex(4)}{int(time.time()):x}"
         """The name of this process in event ids, which differs after each start."""
         self._slack: Final = ttl.total_seconds() / 4
@@ -113,7 +108,6 @@ class Sessions:
             _, stuck = await asyncio.wait(self._ending, timeout=SHUTDOWN_GRACE_SECONDS)
             if stuck:
                 log.warning("calls did not end when cancelled", calls=len(stuck))
-        await self._counting.wait()
         if self.copies is not None:
             await self.copies.close()
 
@@ -127,7 +121,7 @@ class Sessions:
     async def open(self, session: Session, *, caller: str) -> LiveSession | HttpError:
         """Create an id for a new session and register the session, or return an error if too many sessions exist."""
         claims = self._ids.issue(session)
-        if (refusal := await self._refusal_of_count(claims.nonce, caller)) is not None:
+        if (refusal := await self.quota.reserve(caller)) is not None:
             session.end()
             return refusal
         live = self._keep(session, claims.nonce, caller=caller)
@@ -191,8 +185,6 @@ class Sessions:
                     )
                 )
             # The session could have ended while the store was read.
-            if live.session.id in self._live:
-                self._keep_counted([live])
             if is_lost and live.session.id in self._live:
                 self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: NOTHING})
 
@@ -202,8 +194,6 @@ class Sessions:
             ended = self._record_end(live.nonce)
             self._close(session_id)
             await self._store.save(live.nonce, ended)
-            if self._count is not None:
-                await self._count.uncount(live.nonce)
 
     def revalidate(self, renewed: Renewed, *, admits: Admits, identified: Callable[[Session, Identity], None]) -> None:
         """End sessions with an invalid credential or an inaccessible view. Pass all other sessions to `identified`."""
@@ -219,8 +209,6 @@ class Sessions:
         if (live := self._live.get(session_id)) is not None:
             self._close(session_id)
             self._store.save_soon({live.nonce: self._record_end(live.nonce)}, before={})
-            if self._count is not None:
-                self._counting.begin(self._count.uncount(live.nonce), name="session count: remove")
 
     def _stop_serving(self, session_id: str) -> None:
         """Release an idle session, which other replicas can continue. Without a shared store, end the session."""
@@ -238,10 +226,9 @@ class Sessions:
         for live in self._live.values():
             live.session.outbox.close()
 
-    def _keep(self, session: Session, nonce: str, *, caller: str) -> LiveSession:
-        self.quota.acquire(caller)
+    def _keep(self, session: Session, nonce: str, *, caller: str, is_restored: bool = False) -> LiveSession:
         live = self._live[session.id] = LiveSession(
-            session, nonce=nonce, caller=caller, streams=self._streams_of(session, nonce)
+            session, nonce=nonce, caller=caller, streams=self._streams_of(session, nonce), is_restored=is_restored
         )
         if self.replica is not None:
             # A client's response can reach any replica, which forwards the response to the replica with this name.
@@ -266,7 +253,7 @@ class Sessions:
     def _close(self, session_id: str) -> None:
         live = self._live.pop(session_id)
         self._of_nonce.pop(live.nonce, None)
-        self.quota.release(live.caller)
+        self.quota.release(live.caller, is_only_here=live.is_restored)
         self._ending |= live.tasks
         for task in live.tasks:
             task.add_done_callback(self._ending.discard)
@@ -287,7 +274,9 @@ class Sessions:
             return refusal
         session = _session_of(claims, record, identity=caller.identity)
         session.rename(session_id)
-        live = self._keep(session, claims.nonce, caller=caller.rate_limit_key)
+        # The replica that opened the session counts it for all replicas.
+        self.quota.acquire(caller.rate_limit_key)
+        live = self._keep(session, claims.nonce, caller=caller.rate_limit_key, is_restored=True)
         live.note_saved(record)
         self._dispatcher.notifier.restore_session(session, known={} if record is None else record.lists)
         self.restored += 1
@@ -340,29 +329,6 @@ class Sessions:
         records = {live.nonce: self._record(live) for live in sessions}
         if records:
             self._store.save_soon(records, before=before)
-        self._keep_counted(sessions)
-
-    async def _refusal_of_count(self, nonce: str, caller: str) -> HttpError | None:
-        """Count a new session in the total of all replicas. Return an error if too many sessions exist."""
-        if self._count is None:
-            return None
-        quota, expires = self.quota, self._clock() + self._record_seconds
-        admission = await self._count.count(
-            nonce, caller, expires=expires, in_all=quota.in_all, per_caller=quota.per_caller
-        )
-        if admission is SessionAdmission.ADMITTED:
-            return None
-        return quota.refusal(caller, is_callers=admission is SessionAdmission.SHARE_TAKEN)
-
-    def _keep_counted(self, sessions: Iterable[LiveSession]) -> None:
-
-        async def keep(count: RedisSessionStore, counted: Sequence[tuple[str, str]]) -> None:
-            for nonce, caller in counted:
-                await count.keep_counted(nonce, caller, expires=self._clock() + self._record_seconds)
-
-        if self._count is not None:
-            counted = [(each.nonce, each.caller) for each in sessions]
-            self._counting.begin(keep(self._count, counted), name="session count: keep")
 
     async def _sweep(self) -> None:
         ttl = self.ttl.total_seconds()

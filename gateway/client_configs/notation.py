@@ -2,7 +2,6 @@
 
 import json
 import re
-import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -30,7 +29,7 @@ class Notation(msgspec.Struct, frozen=True):
     parse: Callable[[str], Json]
     """Reads a document. Empty text is an empty object. Raises NotEditableError."""
     put: Callable[[str, Sequence[str], Json], str]
-    """Sets the value at a path of keys without changing other text. Raises NotEditableError."""
+    """Sets the value at a path of keys without changing other values or comments. Raises NotEditableError."""
 
 
 def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
@@ -191,45 +190,23 @@ def _parse_yaml(text: str) -> Json:
 
 
 def _put_yaml(text: str, path: Sequence[str], value: Json) -> str:
-    # Raise an error if the text is not valid YAML.
-    _parse_yaml(text)
-    node = yaml.compose(text, Loader=yaml.SafeLoader)
-    while True:
-        key, *below = path
-        if node is None:
-            return _with_end_of_line(text) + _render_yaml(nested(path, value))
-        if not isinstance(node, yaml.MappingNode) or node.flow_style:
-            raise NotEditableError("it contains a mapping in flow style (`{…}`)")
-        pair = next((pair for pair in node.value if pair[0].value == key), None)
-        if pair is None:
-            end = _end_of(text, node.value[-1][1])
-            block = _block(nested(path, value), node.value[0][0].start_mark.column)
-            return _with_end_of_line(text[:end]) + block + text[end:]
-        if not below or (isinstance(pair[1], yaml.ScalarNode) and not pair[1].value):  # no value below the key
-            block = _block(nested(path, value), pair[0].start_mark.column)
-            # The first line is already indented.
-            return text[: pair[0].start_mark.index] + block.lstrip(" ") + text[_end_of(text, pair[1]) :]
-        node, path = pair[1], below
+    document = _parse_yaml(text)
+    if _has_comments(text):
+        raise NotEditableError("it contains comments, which would be lost")
+    parent = document
+    for key in path[:-1]:
+        if isinstance(parent, dict) and parent.get(key) is None:
+            parent[key] = {}
+        parent = parent[key] if isinstance(parent, dict) else None
+    if not isinstance(parent, dict):
+        raise NotEditableError("it contains a value of another type where a mapping is expected")
+    parent[path[-1]] = value
+    return _render_yaml(document)
 
 
-def _block(entry: Mapping[str, Json], column: int) -> str:
-    return textwrap.indent(_render_yaml(entry), " " * column)  # skips empty lines
-
-
-def _end_of(text: str, node: yaml.Node) -> int:
-    """Return the position after the last line of a node, excluding comments and empty lines."""
-    if isinstance(node, yaml.MappingNode | yaml.SequenceNode) and node.value and not node.flow_style:
-        last = node.value[-1]
-        return _end_of(text, last[1] if isinstance(node, yaml.MappingNode) else last)
-    end = int(node.end_mark.index)
-    if end and text[end - 1] == "\n":  # a block scalar includes its line break
-        return end
-    line = text.find("\n", end)
-    return len(text) if line < 0 else line + 1
-
-
-def _with_end_of_line(text: str) -> str:
-    return text if not text or text.endswith("\n") else text + "\n"
+def _has_comments(text: str) -> bool:
+    tokens = yaml.scan(text, Loader=yaml.SafeLoader)
+    return any("#" in text[one.end_mark.index : other.start_mark.index] for one, other in pairwise(tokens))
 
 
 JSON: Final = Notation("json", _render_json, _parse_json, _put_json)
@@ -237,3 +214,4 @@ JSON: Final = Notation("json", _render_json, _parse_json, _put_json)
 TOML: Final = Notation("toml", _render_toml, _parse_toml, _put_toml)
 """TOML. `put` can only set tables."""
 YAML: Final = Notation("yaml", _render_yaml, _parse_yaml, _put_yaml)
+"""YAML. `put` writes the whole document again, and refuses a document with comments."""

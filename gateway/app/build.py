@@ -113,9 +113,9 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     with gc_paused():
         loaded = load(settings.config)
     page = loaded.document.listen.console or (ConsolePage() if opens_console else None)
-    calls, feed = None, EventFeed(worker=number)
+    calls, feed = None, EventFeed()
     if page is not None:
-        calls = RecordedCalls(feed)
+        calls = RecordedCalls(worker=number)
         logs.subscribe(calls.heard)
     core = await _core(
         stack,
@@ -397,7 +397,7 @@ def _console(  # noqa: PLR0913 - the parts that the console shows
         health=core.health,
         redactor=redactor,
     )
-    stream = EventEndpoint(feed, own=own, ask_others=ask_others, reloads=history, active_requests=http.active_requests)
+    stream = EventEndpoint(feed, own=own, ask_others=ask_others, active_requests=http.active_requests)
     stack.push_async_callback(stream.close)
     activity = ActivityApi(feed=feed, stream=stream, own=own, status=status, ask_others=ask_others)
     activity.subscribe(events)

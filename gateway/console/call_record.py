@@ -59,7 +59,11 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
     log_size: int = 0
     counted: int = 0
     """The size in bytes that `count_bytes` last returned. Later log lines are not included."""
-    is_left_out: bool = False
+
+    @property
+    def last_seq(self) -> int:
+        """The sequence number of the last change."""
+        return max(self.seq, self.ended_seq)
 
     def end(self, ending: CallResult, *, seq: int) -> None:
         """Record the end of the call, and release the data of the call."""
@@ -79,9 +83,6 @@ class CallRecord(msgspec.Struct, kw_only=True, eq=False):
             self.log = []
         self.log.append(line)
         self.log_size += sum(len(str(value)) for value in line.values())
-
-    def leave_out(self) -> None:
-        self.is_left_out = True
 
     def count_bytes(self) -> int:
         self.counted = self.log_size + len(self.request) + len(self.response or b"")

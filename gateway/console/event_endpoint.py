@@ -8,15 +8,15 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Final
 
 import structlog
 from aiohttp import web
 
 from gateway import __version__
-from gateway.console.event_feed import MAX_WATCHERS, EventFeed, framed, skipped_event
-from gateway.console.reload_history import ReloadHistory
-from gateway.console.responses import error_response, number_of
+from gateway.console.event_feed import MAX_WATCHERS, EventFeed, framed
+from gateway.console.responses import error_response
 from gateway.console.this_worker import AskOthers, ThisWorker
 from gateway.json_types import JsonObject
 from gateway.rfc3339 import timestamp
@@ -28,14 +28,15 @@ from gateway.transports.sse.response_channel import ResponseChannel
 
 log: Final = structlog.get_logger(__name__)
 
-TICK_SECONDS: Final = 2.0
+CALLS_SECONDS: Final = 0.5
+"""Seconds between events for the calls of this worker."""
+_TICKS: Final = 4
+"""Number of these intervals between events for the status and the calls of other workers."""
 KEEPALIVE_SECONDS: Final = 15.0
 _FIELDS: Final = {"Cache-Control": "no-store, no-transform"}
 """`no-transform` prevents proxies from compressing and buffering the stream."""
 _RETRY: Final = b"retry: 2000\n\n"
 _BETWEEN_WRITES: Final = 0.05
-_MAX_REPLAYED: Final = 200
-"""Maximum calls at the start of a resumed stream. The page requests older calls from `/-/api/calls`."""
 _TOO_MANY_STREAMS: Final = HttpError(
     status=429, message=f"The limit of {MAX_WATCHERS} open event streams is reached", headers=RETRY
 )
@@ -51,19 +52,17 @@ class EventEndpoint:
         *,
         own: ThisWorker,
         ask_others: AskOthers,
-        reloads: ReloadHistory,
         active_requests: ActiveRequests,
     ) -> None:
         self._feed: Final = feed
         self._own: Final = own
         self._ask_others: Final = ask_others
-        self._reloads: Final = reloads
         self._active_requests: Final = active_requests
         self._started: Final = timestamp(time.time())
         self._limits: Final = RequestLimits(keepalive=KEEPALIVE_SECONDS)
         self._states: Mapping[str, str] = {}
-        self._heard = 0
-        """Calls of other workers up to this sequence number have been published."""
+        self._told = self._heard = 0
+        """Calls of this worker, and of other workers, have been published up to these sequence numbers."""
         self._task: asyncio.Task[None] | None = None
         self._status: JsonObject | None = None
         """The last published status, or None before the first status."""
@@ -71,7 +70,6 @@ class EventEndpoint:
     async def answer(self, request: HttpRequest) -> web.StreamResponse:
         if len(self._feed) >= MAX_WATCHERS:
             return error_response(_TOO_MANY_STREAMS, request)
-        since = number_of(request.last_event_id) or number_of(request.raw.query.get("since"))
         wants_calls = request.raw.query.get("calls") != "0"
         stream = ResponseChannel(request, limits=self._limits, headers={**request.response_headers, **_FIELDS})
         # Register the stream as a request, so that a reload can end the stream and a drain waits for its end.
@@ -80,12 +78,11 @@ class EventEndpoint:
         active.begin_stream(task, request.identity)
         try:
             with self._publishing_status(), self._feed.watch(wants_calls=wants_calls) as queue:
-                await stream.write(b"".join([_RETRY, self._hello(), *self._missed(since, wants_calls=wants_calls)]))
+                await stream.write(_RETRY + self._hello())
                 while (events := await queue.get()) is not None:
                     await stream.write(events)
                     await asyncio.sleep(_BETWEEN_WRITES)
             if queue.is_lost:
-                # Abort the stream instead of ending it, so that EventSource reconnects with the last id.
                 stream.abort()
             return await stream.end()
         finally:
@@ -104,26 +101,15 @@ class EventEndpoint:
             "generation": self._own.dispatcher.store.current.generation,
             "started": self._started,
         }
-        events = framed("hello", hello, self._feed.next_number())
         status = self._status
-        return events if status is None else events + framed("status", status, self._feed.next_number())
-
-    def _missed(self, since: int | None, *, wants_calls: bool) -> Iterator[bytes]:
-        if since is None:
-            return
-        for number, reload in self._reloads.since(since):
-            yield framed("reload", reload, number)
-        calls = self._own.calls.since(since) if wants_calls else []
-        if len(calls) > _MAX_REPLAYED:
-            yield skipped_event(len(calls) - _MAX_REPLAYED)
-        for number, record in calls[-_MAX_REPLAYED:]:
-            yield framed("call", record.summary(), number)
+        return framed("hello", hello) + (b"" if status is None else framed("status", status))
 
     @contextmanager
     def _publishing_status(self) -> Iterator[None]:
         if self._task is None:
-            self._states, self._heard = self._own.upstream_states(), self._feed.next_number()
-            self._task = asyncio.get_running_loop().create_task(self._publish_status(), name="console status")
+            self._states, self._told = self._own.upstream_states(), self._own.calls.next_number()
+            self._heard = self._told
+            self._task = asyncio.get_running_loop().create_task(self._publish_all(), name="console status")
         try:
             yield
         finally:
@@ -131,27 +117,32 @@ class EventEndpoint:
                 self._task.cancel()
                 self._task = self._status = None
 
-    async def _publish_status(self) -> None:
-        while True:
+    async def _publish_all(self) -> None:
+        for tick in count():
             try:
-                await self._publish()
+                self._publish_calls()
+                if tick % _TICKS == 0:
+                    await self._publish_status()
             except Exception:  # Boundary: one failure must not stop later events
                 log.exception("console status failed")
-            await asyncio.sleep(TICK_SECONDS)
+            await asyncio.sleep(CALLS_SECONDS)
 
-    async def _publish(self) -> None:
+    def _publish_calls(self) -> None:
+        since, self._told = self._told, self._own.calls.next_number()
+        if self._feed.wants_calls:
+            self._feed.publish_calls(**self._own.calls.since(since))
+
+    async def _publish_status(self) -> None:
         states = self._own.upstream_states()
         for name, state in states.items():
             if self._states.get(name) != state:
                 self._feed.publish("upstream", {"name": name, "state": state})
         self._states = states
         # Take the number before asking other workers, so that calls during the request are published by the next tick.
-        since, self._heard = self._heard, self._feed.next_number()
+        since, self._heard = self._heard, self._own.calls.next_number()
         others = await self._ask_others("GET", f"news?since={since}")
-        calls = sorted((call for each in others for call in each["calls"]), key=lambda call: call[0])
-        for number, call in calls:
-            self._feed.publish_call(call, number)
-        self._feed.tell_left_out(elsewhere=sum(each["skipped"] for each in others))
+        for each in others:
+            self._feed.publish_calls(each["calls"], skipped=each["skipped"])
         self._status = _merged_status(self._own.status(), [each["status"] for each in others])
         self._feed.publish("status", self._status, is_state=True)
 

@@ -5,7 +5,7 @@ To keep calls fast, summaries, details and filters are computed only when a page
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain, islice
 from typing import Final, Self
 
@@ -14,7 +14,6 @@ import msgspec
 from gateway.bounded_map import BoundedMap
 from gateway.console.call_rates import CallRates
 from gateway.console.call_record import MAX_BODY, CallRecord
-from gateway.console.event_feed import EventFeed
 from gateway.console.responses import number_of
 from gateway.json_types import Json, JsonObject
 from gateway.rfc3339 import timestamp
@@ -73,6 +72,8 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 
 
 MAX_CALLS: Final = 2000
+MAX_NEW: Final = 100
+"""Maximum calls that `since` returns, because a page cannot show hundreds of calls per second."""
 MAX_BYTES: Final = 16 * 2**20
 """Maximum total size of the bodies and log lines of ended calls, in bytes."""
 MAX_REFUSALS: Final = 100
@@ -85,13 +86,25 @@ _MAX_ASKED: Final = 4096
 _MAX_SESSIONS: Final = 20_000
 _OWN_KEYS: Final = frozenset({CALL, "timestamp"})
 _UNRECORDED: Final = frozenset({"ping"})
+_UNITS_PER_SECOND: Final = 100_000
+_WORKERS: Final = 32
+"""A sequence number modulo 32 identifies the worker. Numbers stay below 2**53, the limit of JavaScript, until 2059."""
 
 
 class RecordedCalls:
     """Keeps running and recently ended calls. Implements `Observer`."""
 
-    def __init__(self, feed: EventFeed, *, max_calls: int = MAX_CALLS, max_bytes: int = MAX_BYTES) -> None:
-        self._feed: Final = feed
+    def __init__(
+        self,
+        *,
+        worker: int = 0,
+        max_calls: int = MAX_CALLS,
+        max_bytes: int = MAX_BYTES,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._worker: Final = worker % _WORKERS
+        self._clock: Final = clock
+        self._last = 0
         self.rates: Final = CallRates()
         self._max_calls: Final = max_calls
         self._max_bytes: Final = max_bytes
@@ -109,7 +122,7 @@ class RecordedCalls:
     def began(self, call: CallFacts) -> None:
         if call.method in _UNRECORDED:
             return
-        session_id, seq, request = call.session_id, self._feed.next_number(), _encoded(call)
+        session_id, seq, request = call.session_id, self.next_number(), _encoded(call)
         facts = {
             "seq": seq,
             "id": call.id,
@@ -138,22 +151,18 @@ class RecordedCalls:
         self._running[id(call)] = self._by_id[call.id] = record
         if session_id is not None:
             self._sessions.put(session_id, (self.use_of(session_id)[0] + 1, call.caller.address))
-        if self._feed.wants_calls:
-            self._feed.call_began(record)
 
     def ended(self, call: CallFacts, ending: CallResult) -> None:
         record = self._running.pop(id(call), None)
         if record is None:
             return
-        record.end(ending, seq=self._feed.next_number())
+        record.end(ending, seq=self.next_number())
         if call.kind:
             self.rates.add(ending.seconds, outcome=ending.outcome)
         # Keep refused calls separately, so that other calls do not displace them.
         if ending.limit is not None:
             self.refusals.append(record)
         self._keep(record)
-        if self._feed.wants_calls and not record.is_left_out:
-            self._feed.publish_call(record.summary(), record.ended_seq)
 
     def heard(self, line: Mapping[str, Json]) -> None:
         """Add a log line to the record of its call. Any thread can call this method."""
@@ -184,11 +193,17 @@ class RecordedCalls:
         found = self._ended.get(seq)
         return found or next((record for record in self._running.values() if record.seq == seq), None)
 
-    def since(self, number: int) -> list[tuple[int, CallRecord]]:
-        """Return the calls that started or ended after `number`, sorted by the sequence number of their last change."""
+    def next_number(self) -> int:
+        """Return a new sequence number, which is greater than all earlier numbers of this worker."""
+        self._last = max(self._last + 1, int(self._clock() * _UNITS_PER_SECOND))
+        return self._last * _WORKERS + self._worker
+
+    def since(self, number: int) -> JsonObject:
+        """Return the calls that started or ended after `number`, and the number of calls that were skipped."""
         records = chain(self._ended.values(), self._running.values())
-        newest = ((max(record.seq, record.ended_seq), record) for record in records)
-        return sorted((found for found in newest if found[0] > number), key=lambda found: found[0])
+        found = sorted((record for record in records if record.last_seq > number), key=lambda record: record.last_seq)
+        shown = found[-MAX_NEW:]
+        return {"calls": [record.summary() for record in shown], "skipped": len(found) - len(shown)}
 
     @property
     def running(self) -> list[CallRecord]:

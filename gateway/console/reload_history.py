@@ -46,7 +46,7 @@ class ReloadHistory:
         self._redactor: Final = redactor
         self._pipeline: Final = pipeline
         self._feed: Final = feed
-        self._reloads: Final[deque[tuple[int, JsonObject]]] = deque(maxlen=MAX_RELOADS)
+        self._reloads: Final[deque[JsonObject]] = deque(maxlen=MAX_RELOADS)
         self._served: Manifest | None = None
         self._one_at_a_time: Final = asyncio.Lock()
         self._tasks: Final = BackgroundTasks()
@@ -60,10 +60,7 @@ class ReloadHistory:
         )
 
     def listed(self) -> Sequence[JsonObject]:
-        return [reload for _, reload in reversed(self._reloads)]
-
-    def since(self, number: int) -> list[tuple[int, JsonObject]]:
-        return [found for found in self._reloads if found[0] > number]
+        return list(reversed(self._reloads))
 
     async def close(self) -> None:
         await self._tasks.cancel()
@@ -78,9 +75,8 @@ class ReloadHistory:
                 log.exception("reload not recorded")
                 return
             reload = {**reload, "problems": self._redactor.json(reload["problems"])}
-            number = self._feed.next_number()
-            self._reloads.append((number, reload))
-            self._feed.publish("reload", reload, number=number)
+            self._reloads.append(reload)
+            self._feed.publish("reload", reload)
 
 
 def _compared(

@@ -9,7 +9,6 @@ import msgspec
 
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.console.call_record import CallRecord
-from gateway.console.event_feed import CALLS_PER_SECOND
 from gateway.console.recorded_calls import MAX_REFUSALS, CallFilter, RecordedCalls
 from gateway.console.responses import short_id
 from gateway.json_types import Json, JsonObject
@@ -113,14 +112,8 @@ class ThisWorker(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def news(self, since: int) -> JsonObject:
-        """Return the status, and the latest calls that started or ended after the sequence number `since`."""
-        found = self.calls.since(since)
-        shown = found[-2 * CALLS_PER_SECOND :]
-        return {
-            "status": self.status(),
-            "calls": [[number, record.summary()] for number, record in shown],
-            "skipped": len(found) - len(shown),
-        }
+        """Return the status, and `RecordedCalls.since`."""
+        return {"status": self.status(), **self.calls.since(since)}
 
     def _sessions(self) -> JsonObject:
         newest = sorted(self.open_sessions(), key=lambda found: -found[1].created_at)

@@ -9,7 +9,6 @@ import pytest
 from gateway.config.secrets.redactor import Redactor
 from gateway.console.call_rates import INTERVALS, SECONDS, CallRates, intervals_of
 from gateway.console.call_record import MAX_BODY, NOT_SHOWN, shown_body
-from gateway.console.event_feed import EventFeed
 from gateway.console.recorded_calls import MAX_BYTES, MAX_CALLS, CallFilter, RecordedCalls
 from gateway.telemetry.observer import CallResult, Outcome
 from gateway.wire import jsonrpc
@@ -61,7 +60,7 @@ def run(calls: RecordedCalls, call: ObservedCall, *, response: bytes | None = b"
 
 
 def recorder(*, max_calls: int = MAX_CALLS, max_bytes: int = MAX_BYTES) -> RecordedCalls:
-    return RecordedCalls(EventFeed(), max_calls=max_calls, max_bytes=max_bytes)
+    return RecordedCalls(max_calls=max_calls, max_bytes=max_bytes)
 
 
 def names(calls: RecordedCalls, **query: str) -> list[str]:
@@ -225,11 +224,11 @@ def test_recording_cost_is_constant() -> None:
 
 def test_sequence_numbers_increase_and_identify_workers() -> None:
     moments = iter([5.0, 5.0, 4.0, 6.0])
-    numbers = EventFeed(worker=3, clock=lambda: next(moments))
+    numbers = RecordedCalls(worker=3, clock=lambda: next(moments))
     first = [numbers.next_number() for _ in range(4)]
     assert first == sorted(set(first))
     assert {each % 32 for each in first} == {3}
-    assert EventFeed().next_number() < 2**53
+    assert RecordedCalls().next_number() < 2**53
 
 
 def test_rates_cover_the_last_hour() -> None:

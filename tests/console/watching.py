@@ -92,9 +92,8 @@ class Watched:
         return await self.get(f"/calls/{call['seq']}")
 
     @asynccontextmanager
-    async def events(self, *, last: str | None = None, **query: str) -> AsyncIterator[Events]:
-        headers = self.bearer if last is None else {**self.bearer, "Last-Event-ID": last}
-        async with self.http.get(f"{self.api}/events", params=query, headers=headers) as response:
+    async def events(self, **query: str) -> AsyncIterator[Events]:
+        async with self.http.get(f"{self.api}/events", params=query, headers=self.bearer) as response:
             assert response.status == 200, await response.text()
             events = Events(response)
             await events.first("hello")

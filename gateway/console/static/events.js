@@ -23,7 +23,6 @@ const viewers = new Set();
 const followers = new Map();
 let source = null;
 let wantsCalls = false;
-let lastId = "";
 let retryMs = FIRST_RETRY_MS;
 let retryTimer = 0;
 let drawPending = false;
@@ -67,7 +66,6 @@ function setConnection(connection) {
 }
 
 function take(name, event) {
-  if (event.lastEventId) lastId = event.lastEventId;
   let data;
   try {
     data = JSON.parse(event.data);
@@ -86,17 +84,14 @@ function take(name, event) {
 function greet(event) {
   const hello = JSON.parse(event.data);
   const known = live.hello;
-  const mayHaveMissed = known !== null && (live.connection === "lost" || known.generation !== hello.generation);
   // Another process has other counters and records.
-  if (known !== null && known.started !== hello.started) {
-    live.calls.clear();
-    lastId = "";
-  }
+  if (known !== null && known.started !== hello.started) live.calls.clear();
   live.hello = hello;
   live.draining = false;
   retryMs = FIRST_RETRY_MS;
   setConnection("open");
-  if (mayHaveMissed) for (const follower of followers.get("hello") ?? []) follower(hello);
+  // A new stream does not contain earlier events.
+  if (known !== null) for (const follower of followers.get("hello") ?? []) follower(hello);
 }
 
 /** Open the stream, or open it again. It reconnects until `disconnect`. */
@@ -105,8 +100,6 @@ export function connect() {
   live.connection = live.hello ? live.connection : "connecting";
   const query = new URLSearchParams();
   if (!wantsCalls) query.set("calls", "0");
-  // A new EventSource sends no Last-Event-ID.
-  if (lastId) query.set("since", lastId);
   const opened = new EventSource(apiUrl(`events?${query}`));
   source = opened;
   opened.addEventListener("hello", greet);

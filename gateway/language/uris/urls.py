@@ -10,7 +10,7 @@ The sender must not normalize the expanded URL.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 from urllib.parse import unquote
 
@@ -35,6 +35,8 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
     scheme: str
     authority: tuple[str | Callable[[JsonObject], str], ...]
     path: tuple[str | Expansion, ...]
+    empty_segments: int
+    """Number of empty path segments in the template itself, such as the one before the first slash."""
     query: tuple[str | Expansion, ...]
 
     def expand(self, arguments: JsonObject) -> str:
@@ -49,13 +51,20 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
 
     def _path(self, arguments: JsonObject) -> str:
         path = "".join([part if isinstance(part, str) else _given(part, arguments) for part in self.path])
-        # Skip the expensive check for paths that cannot have empty or relative segments.
-        if not path or path.endswith("/") or "//" in path or "." in path or "%" in path:
-            _check_segments(self.path, arguments)
+        segments = path.split("/")
+        if segments.count("") != self.empty_segments:
+            raise ExecutionError(f"{self._names} would leave a segment of the URL's path empty")
+        if any(map(_is_dot_segment, segments)):
+            raise ExecutionError(f"{self._names} would turn a segment of the URL's path into `.` or `..`")
         return path
 
+    @property
+    def _names(self) -> str:
+        names = {name for part in self.path if isinstance(part, Expansion) for name in part.names}
+        return ", ".join(f"`{name}`" for name in sorted(names))
 
-_NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=(), query=())
+
+_NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=(), empty_segments=1, query=())
 """Placeholder for an invalid URL."""
 
 
@@ -116,13 +125,14 @@ def _compile(parts: tuple[Part, ...], scope: Scope) -> UrlTemplate:
     authority, rest = _cut(rest, at=_PATH_BEGINS)
     path, query = _cut(rest, at=_QUERY_BEGINS)
     _check_authority(authority)
-    _check_path(path)
+    segments = _segments_of(path)
     _check_query(query)
     _check_always_given(names_in([*authority, *path]), scope)
     return UrlTemplate(
         scheme=scheme,
         authority=_compile_authority(authority),
         path=tuple(map(_expandable, path)),
+        empty_segments=segments.count(""),
         query=tuple(map(_expandable, query)),
     )
 
@@ -196,11 +206,13 @@ def _compile_authority(parts: tuple[Part, ...]) -> tuple[str | Callable[[JsonObj
     return tuple(part if isinstance(part, str) else _host_input(part.names[0], pattern) for part in parts)
 
 
-def _check_path(parts: tuple[Part, ...]) -> None:
-    pieces = [(part, _NO_NAMES) if isinstance(part, str) else ("x", frozenset(part.names)) for part in parts]
-    for segment, names in _segments(pieces):
-        if not names and _is_dot_segment(segment):
-            raise UriTemplateError(f"the path contains the segment `{segment}`; write the resolved path")
+def _segments_of(parts: tuple[Part, ...]) -> list[str]:
+    """Return the path segments of a template with an example instead of each value."""
+    examples = ("/x" if part.operator == "/" else "x" for part in parts if isinstance(part, UriExpression))
+    segments = "".join(part if isinstance(part, str) else next(examples) for part in parts).split("/")
+    if wrong := next(filter(_is_dot_segment, segments), None):
+        raise UriTemplateError(f"the path contains the segment `{wrong}`; write the resolved path")
+    return segments
 
 
 def _check_query(parts: tuple[Part, ...]) -> None:
@@ -225,45 +237,6 @@ def _given(part: Expansion, arguments: JsonObject) -> str:
         if variable(name, arguments) is None:
             raise ExecutionError(f"`{name}` must be given: it is part of the URL's path")
     return part.expand(arguments)
-
-
-_Piece = tuple[str, frozenset[str]]
-"""Part of a path, and the names of the inputs in this part."""
-_NO_NAMES: Final[frozenset[str]] = frozenset()
-
-
-def _check_segments(parts: Iterable[str | Expansion], arguments: JsonObject) -> None:
-    pieces = [piece for part in parts for piece in _pieces(part, arguments)]
-    for segment, names in _segments(pieces):
-        if names and not segment:
-            raise ExecutionError(f"{_listed(names)} would leave a segment of the URL's path empty")
-        if names and _is_dot_segment(segment):
-            raise ExecutionError(f"{_listed(names)} would turn a segment of the URL's path into `.` or `..`")
-
-
-def _pieces(part: str | Expansion, arguments: JsonObject) -> list[_Piece]:
-    if isinstance(part, str):
-        return [(part, _NO_NAMES)]
-    text = part.expand(arguments)
-    if part.expression.operator == "/":
-        # The slash of `{/var}` is part of the template, not of the value.
-        return [(text[:1], _NO_NAMES), (text[1:], part.names)]
-    return [(text, part.names)]
-
-
-def _segments(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    segment, names = "", _NO_NAMES
-    for text, owners in pieces:
-        first, *others = text.split("/")
-        segment, names = segment + first, names | owners
-        for other in others:
-            yield segment, names
-            segment, names = other, owners
-    yield segment, names
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 _DECODINGS: Final = 3

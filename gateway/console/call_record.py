@@ -15,10 +15,10 @@ from gateway import exact_json
 from gateway.config.secrets.redactor import Redactor
 from gateway.console.responses import MAX_DEPTH, milliseconds, short_id
 from gateway.json_types import Json, JsonObject
-from gateway.language.schemas.rules import is_deeper
 from gateway.rfc3339 import timestamp
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome, ProgressReport, Wait
 from gateway.telemetry.trace import TraceContext
+from gateway.wire.jsonrpc import is_deeper
 
 MAX_BODY: Final = 64 * 1024
 
@@ -140,4 +140,4 @@ def shown_body(text: bytes, redactor: Redactor, *, is_cut: bool) -> Json:
         value = exact_json.loads(text)
     except orjson.JSONDecodeError:
         return NOT_SHOWN
-    return NOT_SHOWN if is_deeper(value, than=MAX_DEPTH) else redactor.json(value)
+    return NOT_SHOWN if is_deeper(value, MAX_DEPTH) else redactor.json(value)

@@ -14,13 +14,13 @@ from gateway.catalog.store import CatalogStore
 from gateway.config.diagnostics.render import excerpt
 from gateway.errors import Problem
 from gateway.json_types import Json
-from gateway.language.schemas.rules import is_deeper
 from gateway.reload.reloader import Reloader
 from gateway.transports.errors import HttpError
 from gateway.transports.http.body import read_body
 from gateway.transports.http.request import HttpRequest
 from gateway.wire import jsonrpc
 from gateway.wire.accept import JSON
+from gateway.wire.jsonrpc import is_deeper
 
 # 48 bits identify the sessions of a daemon without revealing their ids.
 _ID_LENGTH: Final = 12
@@ -107,6 +107,6 @@ async def read_json_object(request: HttpRequest) -> dict[str, Json] | HttpError:
         return HttpError(status=400, message=f"The body is not JSON: {error.msg}")
     if not isinstance(found, dict):
         return HttpError(status=400, message="The body must be a JSON object")
-    if is_deeper(found, than=MAX_DEPTH):
+    if is_deeper(found, MAX_DEPTH):
         return HttpError(status=400, message=f"The body is nested more than {MAX_DEPTH} levels deep")
     return found

@@ -21,10 +21,10 @@ from gateway.language.schemas.rules import (
     PATTERN_OPTIONS,
     check_schema,
     dialect_of,
-    is_deeper,
     plain,
 )
 from gateway.language.schemas.validation_cost import ValidationCost, guarded
+from gateway.wire.jsonrpc import is_deeper
 
 MAX_ERRORS: Final = 10
 
@@ -69,7 +69,7 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         if _has_more_nodes(instance, than=min(_MAX_NODES, self.cost.worded_nodes)):
             return True
         depth = self.cost.worded_depth
-        return depth is not None and is_deeper(instance, than=depth)
+        return depth is not None and is_deeper(instance, depth)
 
     def _described(self, instance: Json, *, noun: str) -> Iterator[SchemaError]:
         said = set()

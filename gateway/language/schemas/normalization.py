@@ -16,7 +16,7 @@ from gateway import exact_json
 from gateway.json_types import Json, JsonObject
 from gateway.language.schemas.json_schema import Validator
 from gateway.language.schemas.keywords import properties_of
-from gateway.language.schemas.rules import is_deeper
+from gateway.wire.jsonrpc import is_deeper
 
 _MAX_ROUNDS: Final = 4
 """Maximum rounds of coercion. A quoted object can contain quoted values, which the next round finds."""
@@ -107,7 +107,7 @@ def _parsed(text: str) -> Json:
     except orjson.JSONDecodeError:
         return None
     # The depth limit for messages does not cover JSON inside strings.
-    return None if is_deeper(value, than=_MAX_DEPTH) else value
+    return None if is_deeper(value, _MAX_DEPTH) else value
 
 
 def _types_of(value: Json) -> set[str]:

@@ -26,6 +26,7 @@ from gateway.language.schemas.validation_cost import (
     repetitions,
     validation_cost_of,
 )
+from gateway.wire.jsonrpc import is_deeper
 
 MAX_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 64
@@ -61,17 +62,9 @@ def plain(schema: JsonObject) -> JsonObject | SchemaError:
         return SchemaError(path=(), message=f"is larger than {MAX_BYTES // 1024} KiB")
     copy: JsonObject = orjson.loads(data)
     # The number of brackets is an upper bound of the depth, and faster to find.
-    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and is_deeper(copy, than=MAX_DEPTH):
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and is_deeper(copy, MAX_DEPTH):
         return SchemaError(path=(), message=f"is nested more than {MAX_DEPTH} deep")
     return copy
-
-
-def is_deeper(value: Json, *, than: int) -> bool:
-    if isinstance(value, dict):
-        return than == 0 or any(is_deeper(member, than=than - 1) for member in value.values())
-    if isinstance(value, list):
-        return than == 0 or any(is_deeper(item, than=than - 1) for item in value)
-    return False
 
 
 def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
@@ -93,7 +86,7 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
     nodes, schema_problems = _walked(schema, dialect)
     if schema_problems:
         return schema_problems
-    cost = validation_cost_of(nodes, id(schema))
+    cost = validation_cost_of(nodes)
     messages = [
         f"the pattern {shown(each)} of member names is too expensive to match" for each in sorted(cost.costly_names)
     ]

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 import jsonschema_rs
@@ -104,12 +105,11 @@ Nodes = Mapping[int, tuple[JsonObject, list[tuple[str, int]]]]
 """Maps the `id` of each schema to the schema and its subschemas, which are pairs of keyword and `id`."""
 
 
-def validation_cost_of(nodes: Nodes, root: int) -> ValidationCost:
-    """Return the cost of a schema. `nodes` contains all schemas that are reachable from `root`."""
+def validation_cost_of(nodes: Nodes) -> ValidationCost:
+    """Return the cost of a schema that consists of `nodes`."""
     if all(COSTING.isdisjoint(schema) for schema, _ in nodes.values()):
         return ValidationCost()
-    looping = _targets_of_loops(nodes, root)
-    repeated = _repeated(nodes, root, looping)
+    is_recursive = _is_recursive(nodes)
     costly = frozenset(pattern for pattern in set(_patterns(nodes)) if is_costly(pattern))
     return ValidationCost(
         in_place=_in_place(nodes),
@@ -117,9 +117,10 @@ def validation_cost_of(nodes: Nodes, root: int) -> ValidationCost:
         costly_names=costly & {name for schema, _ in nodes.values() for name in schema.get("patternProperties", ())},
         names_matched=sum(len(schema.get("patternProperties", ())) for schema, _ in nodes.values()),
         divides=any("multipleOf" in schema for schema, _ in nodes.values()),
-        matches_any_number=any(nodes[at][0].get("pattern") in costly for at in repeated),
+        matches_any_number=(is_recursive and bool(costly))
+        or any(nodes[at][0].get("pattern") in costly for at in _repeated(nodes)),
         compares=any(schema.get("uniqueItems") is True for schema, _ in nodes.values()),
-        worded_depth=_worded_depth(nodes) if looping else None,
+        worded_depth=_worded_depth(nodes) if is_recursive else None,
     )
 
 
@@ -199,40 +200,22 @@ def _in_place(nodes: Nodes) -> int:
     return max(sums.values(), default=1)
 
 
-def _targets_of_loops(nodes: Nodes, root: int) -> set[int]:
-    """Return the `id` of at least one schema in each cycle of references."""
-    found, done, path = set(), set(), {root}
-    # Not recursive: a chain of `$ref` can exceed the recursion limit.
-    waiting = [(root, iter(nodes[root][1]))]
-    while waiting:
-        at, edges = waiting[-1]
-        for _, to in edges:
-            if to in path:
-                found.add(to)
-            elif to not in done:
-                path.add(to)
-                waiting.append((to, iter(nodes[to][1])))
-                break
-        else:
-            waiting.pop()
-            path.discard(at)
-            done.add(at)
-    return found
+def _is_recursive(nodes: Nodes) -> bool:
+    try:
+        TopologicalSorter({at: [to for _, to in below] for at, (_, below) in nodes.items()}).prepare()
+    except CycleError:
+        return True
+    return False
 
 
-def _repeated(nodes: Nodes, root: int, looping: set[int]) -> set[int]:
+def _repeated(nodes: Nodes) -> set[int]:
+    """Return the `id` of each schema that can apply to any number of values, without regard to recursion."""
     repeated: set[int] = set()
-    seen = {root}
-    waiting = [(root, root in looping)]
+    waiting = [to for _, below in nodes.values() for keyword, to in below if keyword in _ANY_NUMBER]
     while waiting:
-        at, is_repeated = waiting.pop()
-        if is_repeated:
+        if (at := waiting.pop()) not in repeated:
             repeated.add(at)
-        for keyword, to in nodes[at][1]:
-            is_so = is_repeated or keyword in _ANY_NUMBER or to in looping
-            if to not in seen or (is_so and to not in repeated):
-                seen.add(to)
-                waiting.append((to, is_so))
+            waiting += [to for _, to in nodes[at][1]]
     return repeated
 
 

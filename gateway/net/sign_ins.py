@@ -202,6 +202,8 @@ class SignIns:
         """Delete the record `name`, and revoke the tokens in it (RFC 7009)."""
         # If the response to a deletion in Redis is lost, the retry finds no record. Therefore, read the record first.
         found = await self.store.read(name)
+        if found is None:  # also for a record of a gateway with another key
+            return
         tokens = _decoded(await self.store.delete(name) or found, Tokens)
         entry = None if tokens is None else self._entries.get(tokens.entry)
         if tokens is None or entry is None:

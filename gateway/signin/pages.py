@@ -8,7 +8,6 @@ Threats:
 - Without `auth`, a person on another machine opens a page: only clients on this machine are served.
 """
 
-import asyncio
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +31,7 @@ from gateway.net.token_client import TokenEndpoint
 from gateway.signin.browser import BROWSER, BrowserSignIns
 from gateway.transports.errors import HttpError
 from gateway.transports.http.admin_api import is_local
+from gateway.transports.http.body import read_limited
 from gateway.transports.http.host_and_origin import origin_of
 from gateway.transports.http.middleware import Middleware
 from gateway.transports.http.request import Endpoint, HttpRequest
@@ -372,11 +372,8 @@ async def _form(request: HttpRequest) -> Mapping[str, str]:
         raise PageError(403, "The form is not from a page of this server.")
     if raw.content_type != "application/x-www-form-urlencoded" or (raw.content_length or 0) > _MAX_FORM:
         raise PageError(415, "Expected a form.")
-    body = b""
     try:
-        async with asyncio.timeout(_FORM_SECONDS):
-            while len(body) <= _MAX_FORM and (chunk := await raw.content.readany()):
-                body += chunk
+        body = await read_limited(raw.content, _MAX_FORM, _FORM_SECONDS)
     except TimeoutError:
         raise PageError(408, "The form did not arrive in time.") from None
     if len(body) > _MAX_FORM:  # a chunked body has no length

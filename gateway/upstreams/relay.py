@@ -336,7 +336,7 @@ def _block(block: JsonObject) -> JsonObject:
 
 
 def _as_text(value: Json) -> JsonObject:
-    return text_block(value if isinstance(value, str) else exact_json.dumps(value).decode())
+    return text_block(value if isinstance(value, str) else "" if value is None else exact_json.dumps(value).decode())
 
 
 def _are_contents(value: JsonObject) -> bool:

@@ -78,12 +78,15 @@ class SignedIn:
         entry: ServiceEntry,
         authorization: Authorization,
         store: InterruptedStore,
+        other_store: EncryptedStore,
         clock: Clock,
     ) -> None:
+        """`other_store` has another key and the same records, like the store of another gateway."""
         self.sign_ins = sign_ins
         self.entry = entry
         self.authorization = authorization
         self.store = store
+        self.other_store = other_store
         self.clock = clock
         self.name = record_name(entry.key, "key ann")
 
@@ -123,6 +126,7 @@ async def signed_in(idp: Provider, folder: Path, kind: str = "memory", idle: str
             server = await stack.enter_async_context(redis_server(folder / "redis"))
             shared = (await stack.enter_async_context(Replica(server.url, clock=time.time))).store
         store = InterruptedStore(database, keys=KEYS, clock=clock, shared=shared)
+        other_store = EncryptedStore(database, keys=SigningKeys([b"o" * 40]), clock=clock, shared=shared)
         sign_ins = SignIns(clock=clock)
         sign_ins.open(store, Events())
         code = {"issuer": idp.issuer, "scopes": ["read"], "idle": idle}
@@ -136,7 +140,7 @@ async def signed_in(idp: Provider, folder: Path, kind: str = "memory", idle: str
         )
         assert authorization is not None
         [entry] = sign_ins.entries(frozenset({authorization.entry.key}))  # type: ignore[attr-defined]
-        found = SignedIn(sign_ins, entry, authorization, store, clock)
+        found = SignedIn(sign_ins, entry, authorization, store, other_store, clock)
         await found.sign_in()
         yield found
         await sign_ins.close()
@@ -183,6 +187,15 @@ async def test_concurrent_sign_outs_revoke_the_tokens_once(
         await asyncio.gather(*(user.sign_out() for _ in range(4)))
         assert len(idp.revoked) == 1
         assert await user.tokens() is None
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "redis"])
+async def test_gateway_with_another_key_does_not_delete_tokens(tmp_path: Path, idp: Provider, kind: str) -> None:
+    async with signed_in(idp, tmp_path, kind) as user:
+        other = SignIns(clock=user.clock)
+        other.open(user.other_store, Events())
+        await other.keep(frozenset())
+        assert await user.tokens() is not None
 
 
 async def test_refresh_after_its_lease_has_expired_keeps_the_lease_of_another_process(

@@ -143,6 +143,8 @@ async def test_response_without_a_list_is_reported(tmp_path: Path) -> None:
             '{"type":"resource","resource":{"uri":"a:b"}}',
         ),
         ({"content": [{"type": 7}]}, '{"type":7}'),
+        ({"content": [{"type": "text", "text": None}]}, ""),
+        ({"content": [None]}, ""),
         ({"content": [{"type": "image", "data": "aGk="}]}, "[an invalid image is left out]"),
         ({"toolResult": {"a": 1}}, '{"toolResult":{"a":1}}'),
         ({"temperature": 5, "_meta": {}}, '{"temperature":5}'),

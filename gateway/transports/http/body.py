@@ -42,7 +42,7 @@ async def read_body(request: web.Request, *, limit: int, seconds: float) -> byte
     if not is_here and (request.content_length or 0) > limit:
         return _too_large(limit)
     try:
-        body = content.read_nowait() if is_here else await _read(content, limit, seconds)
+        body = content.read_nowait() if is_here else await read_limited(content, limit, seconds)
     except TimeoutError:
         return HttpError(
             status=408, message=f"The body did not arrive within {seconds:g} seconds (listen.receive_timeout)"
@@ -56,7 +56,8 @@ def _too_large(limit: int) -> HttpError:
     return HttpError(status=413, message=f"The body is larger than {limit} bytes (listen.max_body)")
 
 
-async def _read(content: StreamReader, limit: int, seconds: float) -> bytes:
+async def read_limited(content: StreamReader, limit: int, seconds: float) -> bytes:
+    """Read the content, or only a part that exceeds `limit` bytes. Raise TimeoutError after `seconds`."""
     body = bytearray()
     # Limit the total time, because a client that sends single bytes could satisfy a timeout per read forever.
     async with asyncio.timeout(seconds):

@@ -266,7 +266,7 @@ if __name__ == "__main__":
     from gateway.config.reading.interpolation import section_uses
 
     cli = import_module("gateway.cli")
-    for module in _own_modules():
+    for module in ("jsonschema", *_own_modules()):
         import_module(module)
     for model in _models(Model):
         model.model_rebuild()  # pydantic would do this at the first validation

@@ -1,12 +1,16 @@
 import asyncio
 import json
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Final
 
+import orjson
 from msgspec.structs import replace
 
+from gateway import exact_json
 from gateway.audit.audit_log import check_audit_file
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile.arguments import compile_arguments
 from gateway.cli.console import Console, counted, left_out_lines, protect_stdout
 from gateway.cli.dry_run import DryRun, FetchedSources, dry_run, fetched_sources
@@ -23,10 +27,12 @@ from gateway.errors import ConfigError, ExecutionError, Problem, Severity
 from gateway.executors.sql.compiler import compile_query
 from gateway.executors.sql.dialects import StatementError, dialect_of, first_word
 from gateway.executors.sql.pools import DatabasePools, DatabaseProfile, Session, failure_of
-from gateway.json_types import DocumentPath
+from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.scope import Inputs, Scope
 from gateway.reload.exposure import exposures
 
+_FREE_TEXT: Final = frozenset({"$comment", "description", "title"})
+"""Schema keys that contain free text, which does not affect the validity of the schema."""
 _QUERY_SECONDS: Final = 10.0
 """Time limit for all queries of one database."""
 _Query = tuple[SqlCompletion, DocumentPath, Inputs]
@@ -118,7 +124,7 @@ def check(settings: Settings, *, sources: FetchedSources | None = None) -> tuple
     """
     with dry_run(settings, checks=(check_audit_file, _check_test_files), sources=sources) as dry:
         exposed = _exposures(dry.loaded, settings)
-        return dry, (*dry.catalog.warnings, *exposed)
+        return dry, (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))
 
 
 def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
@@ -141,6 +147,61 @@ def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:
         for key, problem in exposures(loaded).items()
         if key not in overruled
     ]
+
+
+def cross_check_schemas(catalog: Catalog) -> Iterator[Problem]:
+    """Yield a warning for each schema that a second validator, jsonschema, rejects.
+
+    The gateway uses jsonschema-rs, but clients use other libraries, which can interpret a schema differently. The check
+    is slow, so only `validate` runs it.
+    """
+    for tool in catalog.tools.values():
+        for member, key in (("inputSchema", "input"), ("outputSchema", "output.schema")):
+            schema: JsonObject | None = tool.definition.get(member)
+            if schema is not None and (reason := _rejection(schema)) is not None:
+                message = f"another JSON Schema validator (jsonschema) rejects the {member}: {reason}"
+                yield Problem(message=message, path=f"tools.{tool.name}.{key}", severity=Severity.WARNING)
+
+
+def _rejection(schema: JsonObject) -> str | None:
+    import jsonschema  # noqa: PLC0415 - the import takes longer than the other work of this command
+
+    dialect = jsonschema.validators.validator_for(schema).META_SCHEMA.get("$schema")
+    parts = (exact_json.dumps(_without_text(part), option=orjson.OPT_SORT_KEYS) for part in _parts(schema))
+    return next((reason for part in parts if (reason := _rejection_of_part(dialect, part)) is not None), None)
+
+
+@cache  # because a check takes milliseconds, and many tools have the same properties
+def _rejection_of_part(dialect: str, part: bytes) -> str | None:
+    import jsonschema  # noqa: PLC0415 - as above
+
+    try:
+        jsonschema.validators.validator_for({"$schema": dialect}).check_schema(exact_json.loads(part))
+    except jsonschema.SchemaError as error:
+        return str(error.message)
+    return None
+
+
+def _parts(schema: JsonObject) -> Iterator[Json]:
+    """Yield the schema without its properties, then each property, so that equal properties are checked only once."""
+    properties, required = schema.get("properties"), schema.get("required")
+    if isinstance(properties, Mapping):
+        are_names = isinstance(required, list) and all(isinstance(name, str) for name in required)
+        is_right = required and are_names and len(set(required)) == len(required)
+        # Replace a valid `required` with a constant, so that tools share one cached check.
+        yield {**schema, "properties": {}, **({"required": ["name"]} if is_right else {})}
+        yield from properties.values()
+    else:
+        yield schema
+
+
+def _without_text(value: Json) -> Json:
+    if isinstance(value, Mapping):
+        return {
+            key: "" if key in _FREE_TEXT and isinstance(member, str) else _without_text(member)
+            for key, member in value.items()
+        }
+    return [_without_text(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 async def refused_queries(loaded: LoadedConfig, profiles: frozenset[DatabaseProfile]) -> tuple[Problem, ...]:

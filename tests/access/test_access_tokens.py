@@ -19,6 +19,7 @@ from gateway.config.models.auth import OAuth
 from gateway.net.clients import HttpClients
 from gateway.net.server_metadata import fetch_json, issuer_sender
 from tests.authorization_server import JWKS, METADATA, OPENID, AuthorizationServer, Key, authorization_server
+from tests.waiting import until
 
 AUDIENCE: Final = "https://tools.example.com/ops/mcp"
 OTHER_AUDIENCE: Final = "https://other.example.com/mcp"
@@ -299,9 +300,7 @@ async def test_request_waits_a_limited_time_for_keys() -> None:
     with pytest.raises(KeysUnavailableError):
         await keys.find(key.kid, "ES256")
     answered.set()
-    async with asyncio.timeout(10):
-        while not len(keys):
-            await asyncio.sleep(0.01)
+    await until(lambda: len(keys))
     [found] = await keys.find(key.kid, "ES256")
     assert found.public_numbers() == key.private.public_key().public_numbers()
     assert not await keys.find("other", "ES256")

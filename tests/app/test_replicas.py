@@ -1,7 +1,7 @@
 """Replicas agree on the primitives that plugins enable and disable."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from gateway.state.state import DaemonState
 from tests.captured_logs import capture_logs
 from tests.catalog.test_store import catalog, serve
 from tests.redis_server import RedisServer, redis_server
+from tests.waiting import until
 
 SECONDS: Final = 10
 
@@ -66,12 +67,6 @@ async def joined(stack: AsyncExitStack, server: RedisServer) -> Member:
     stack.push_async_callback(member.changes.close)
     await replica.open()
     return member
-
-
-async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not reached():
-            await asyncio.sleep(0.01)
 
 
 async def test_late_refresh_does_not_disable_an_enabled_primitive(

@@ -4,8 +4,7 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,15 +12,9 @@ import pytest
 
 from gateway.audit.audit_log import AuditLog, refusal_of
 from gateway.json_types import Json
+from tests.waiting import wait_until
 
 TIMEOUT_SECONDS = 20.0
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def records(path: Path) -> list[Json]:

@@ -21,8 +21,8 @@ from gateway.config.models.document import Audit, Document
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem, Severity
 from gateway.json_types import Json, JsonObject
-from tests.audit.test_audit_log import wait_until
 from tests.protocol.peers import ERAS, LocalGateway, call, serve_folder
+from tests.waiting import until, wait_until
 
 SECRET: Final = "correct-horse-battery"
 FILE: Final = """
@@ -326,9 +326,7 @@ async def test_failing_log_does_not_fail_calls(folder: Path) -> None:
                 await asyncio.sleep(0.01)
         assert status["trouble"] == "no such file or directory"
         (folder / "away").rename(logs)
-        async with asyncio.timeout(10):
-            while served.gateway.status()["audit"]["trouble"] is not None:
-                await asyncio.sleep(0.01)
+        await until(lambda: served.gateway.status()["audit"]["trouble"] is None)
     assert records(folder, file="logs/audit.log")
 
 

@@ -17,6 +17,7 @@ from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem
 from tests.postgresql import Postgresql
+from tests.waiting import until
 
 MIB: Final = 2**20
 
@@ -64,9 +65,7 @@ tools:
             assert "`shop`" in said
             assert "is unavailable" in said
             waiting = asyncio.ensure_future(served.text("one"))
-            async with asyncio.timeout(60):
-                while served.status()["shop"]["failures"] < 4:
-                    await asyncio.sleep(0.01)
+            await until(lambda: served.status()["shop"]["failures"] >= 4)
         finally:
             await asyncio.to_thread(postgresql.start)
         assert await waiting == "one: 1"
@@ -153,9 +152,7 @@ tools:
         assert [await served.text("main"), await served.text("other")] == ["name: first", "name: other"]
         pools = dict(gateway.app.core.services.databases._pools)
         slow = asyncio.ensure_future(served.call("slow"))
-        async with asyncio.timeout(60):
-            while not served.status()["main"]["in_use"]:
-                await asyncio.sleep(0.01)
+        await until(lambda: served.status()["main"]["in_use"])
         (tmp_path / "config.yaml").write_text(config.replace("first.db", "second.db"))
         assert (await gateway.app.core.reloader.reload()).problems == ()
         assert [await served.text("main"), await served.text("other")] == ["name: second", "name: other"]
@@ -165,9 +162,7 @@ tools:
         assert old[str(tmp_path / "first.db")].open == 1  # the call that uses it continues
         slow.cancel()
         await asyncio.wait({slow})
-        async with asyncio.timeout(60):
-            while old[str(tmp_path / "first.db")].open:
-                await asyncio.sleep(0.01)
+        await until(lambda: not old[str(tmp_path / "first.db")].open)
         (tmp_path / "name.sql").write_text("SELECT upper(name) AS name FROM t")
         assert (await gateway.app.core.reloader.reload()).problems == ()
         assert await served.text("main") == "name: SECOND"

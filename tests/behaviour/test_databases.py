@@ -13,6 +13,7 @@ from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from tests.mariadb import Mariadb
 from tests.postgresql import Postgresql
+from tests.waiting import until
 
 TABLES: Final = (
     "DROP TABLE IF EXISTS orders",
@@ -248,9 +249,7 @@ async def test_timed_out_call_is_stopped_in_the_database(shop: DatabaseGateway) 
 
 async def test_cancelled_call_is_stopped_in_the_database(shop: DatabaseGateway) -> None:
     call = asyncio.ensure_future(shop.call("endless"))
-    async with asyncio.timeout(60):
-        while not connections(shop, "in_use"):
-            await asyncio.sleep(0.01)
+    await until(lambda: connections(shop, "in_use"))
     call.cancel()
     await asyncio.wait({call})
     await gone(shop)
@@ -262,9 +261,7 @@ async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: 
     """A driver can lose a cancellation that arrives at the moment when its connection is open."""
     for turns in range(40):
         call = asyncio.ensure_future(shop.call("endless"))
-        async with asyncio.timeout(60):
-            while not connections(shop, "in_use"):
-                await asyncio.sleep(0)
+        await until(lambda: connections(shop, "in_use"))
         for _ in range(turns):
             await asyncio.sleep(0)
         call.cancel()
@@ -274,9 +271,7 @@ async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: 
 
 async def gone(shop: DatabaseGateway) -> None:
     """Wait until no call uses a connection and the database runs no query of the gateway."""
-    async with asyncio.timeout(60):
-        while connections(shop, "in_use"):
-            await asyncio.sleep(0.01)
+    await until(lambda: not connections(shop, "in_use"))
 
 
 def connections(shop: DatabaseGateway, which: str) -> int:

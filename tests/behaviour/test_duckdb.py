@@ -15,6 +15,7 @@ from gateway.cli.commands.validate import check, refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
+from tests.waiting import until
 
 TABLE: Final = """
 CREATE TABLE t (id INTEGER PRIMARY KEY, name VARCHAR, price DECIMAL(12, 2), day DATE, moment TIMESTAMP,
@@ -143,15 +144,11 @@ async def test_late_and_cancelled_queries_are_interrupted(folder: Path) -> None:
         pools = gateway.app.core.services.databases
         assert await call(gateway, "late") == "The database `db` timed out after 0.5 s"
         calls = [asyncio.ensure_future(call(gateway, "endless")) for _ in range(7)]  # two wait for a connection
-        async with asyncio.timeout(60):
-            while pools.status()["db"]["connections"] < 5:
-                await asyncio.sleep(0.01)
+        await until(lambda: pools.status()["db"]["connections"] >= 5)
         for each in calls:
             each.cancel()
         await asyncio.wait(calls)
-        async with asyncio.timeout(60):
-            while pools.status()["db"]["in_use"]:
-                await asyncio.sleep(0.01)
+        await until(lambda: not pools.status()["db"]["in_use"])
         assert await call(gateway, "one") == {"one": 1}
         assert pools.status()["db"]["connections"] == 0
 

@@ -18,6 +18,7 @@ from tests.behaviour.conftest import NewClient
 from tests.behaviour.daemons import serving
 from tests.e2e.daemon import Daemon
 from tests.protocol.peers import EVERYTHING
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -104,7 +105,7 @@ async def test_resource_read_by_a_tool_is_counted_without_a_second_permit(limite
 @cells()
 async def test_calls_of_one_caller_wait_and_excess_is_rejected(limited: Client, tmp_path: Path) -> None:
     running = await limited.begin("wait", file=str(tmp_path / "go"))
-    await there(tmp_path / "go.began")
+    await until((tmp_path / "go.began").exists)
     busy = "Too many concurrent calls: 1 running, 1 waiting (limits.concurrency, per_caller). Try again in 1 s."
     calls = [(await limited.begin("free")).answered for _ in range(3)]
     async with asyncio.timeout(SECONDS):
@@ -134,9 +135,3 @@ async def test_retry_after_header_is_sent(daemon: Daemon, http: aiohttp.ClientSe
         async with http.post(await daemon.url(), json=body, headers=fields) as response:
             assert response.status == status
     assert 0 < int(response.headers["Retry-After"]) <= 2 * 3600
-
-
-async def there(path: Path) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not path.exists():
-            await asyncio.sleep(0.01)

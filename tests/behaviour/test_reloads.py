@@ -16,6 +16,7 @@ from tests.behaviour.client import Client, listed
 from tests.behaviour.daemons import COUNT
 from tests.behaviour.following import CHANGED, STREAMS, Followed, following, save
 from tests.fork_server import FORKED
+from tests.waiting import until
 
 MODERN: Final = Cell(binding=HTTP, revision=LATEST)
 LEGACY: Final = Cell(binding=HTTP, revision=LATEST_LEGACY)
@@ -83,9 +84,7 @@ async def begin_to_wait(client: Client, path: Path) -> asyncio.Task[str]:
         return (await client.call("waits", path=str(path))).text
 
     calling = asyncio.create_task(call())
-    async with asyncio.timeout(10):
-        while not path.with_name(f"{path.name}.begun").exists():
-            await asyncio.sleep(0.01)
+    await until(lambda: path.with_name(f"{path.name}.begun").exists())
     return calling
 
 

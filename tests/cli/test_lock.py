@@ -1,6 +1,5 @@
 """Enforced locks: changed definitions are not served until the lock is written again."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from gateway.errors import ConfigError
 from gateway.reload.pipeline import ReloadPipeline
 from tests.cli.typed import Run
 from tests.reload.pipelines import opened, reload
+from tests.waiting import until
 
 MAIN = """\
 server: {lock: %s, instructions: First.}
@@ -139,9 +139,7 @@ async def test_changed_plugin_is_not_imported_until_it_is_locked(files: LockedFi
     files.lock()  # imports the plugin without running its hooks
     await reload(pipeline)
     assert "second" in pipeline.store.current.tools
-    async with asyncio.timeout(10):
-        while sorted(log.read_text().split()) != ["down", "evil", "two", "two", "up", "up"]:
-            await asyncio.sleep(0.01)
+    await until(lambda: sorted(log.read_text().split()) == ["down", "evil", "two", "two", "up", "up"])
 
 
 async def test_reverted_change_is_not_reported(files: LockedFiles, pipeline: ReloadPipeline) -> None:

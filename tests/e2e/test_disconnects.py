@@ -9,6 +9,7 @@ from gateway.json_types import Json
 from tests.e2e.daemon import post_call, serving
 from tests.e2e.test_standard_streams import written
 from tests.programs import is_running
+from tests.waiting import until
 
 STREAMS = {"Accept": "application/json, text/event-stream"}
 
@@ -50,9 +51,7 @@ async def opened(client: aiohttp.ClientSession, url: str) -> str:
 
 
 async def gone(path: Path) -> None:
-    async with asyncio.timeout(10):
-        while is_running(pid_in(path)):
-            await asyncio.sleep(0.01)
+    await until(lambda: not is_running(pid_in(path)))
 
 
 def pid_in(path: Path) -> int:

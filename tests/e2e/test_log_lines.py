@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from gateway.json_types import Json
 from tests.e2e.daemon import Daemon, call, post_call, request, serving, text_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -73,9 +74,7 @@ async def daemon(process: Daemon, http: aiohttp.ClientSession) -> Daemon:
     """A daemon at log level info, without log lines of earlier tests."""
     await process.event("listening")
     await set_level(process, http, "info")
-    async with asyncio.timeout(SECONDS):
-        while "log level changed" not in process.errors[-1]:
-            await asyncio.sleep(0.01)
+    await until(lambda: "log level changed" in process.errors[-1])
     process.errors[:] = [line for line in process.errors if '"listening"' in line]
     return process
 

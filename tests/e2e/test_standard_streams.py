@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.daemon import call, request, serving, text_of
 from tests.fork_server import FORKED
 from tests.programs import is_running
+from tests.waiting import until
 
 
 async def test_standard_output_contains_only_messages(config: Path) -> None:
@@ -96,9 +97,7 @@ async def test_http_and_stdio_are_served_together(config: Path) -> None:
 
 async def written(path: Path) -> None:
     """Wait until the file has a complete line."""
-    async with asyncio.timeout(15):
-        while not (path.exists() and path.read_text().endswith("\n")):
-            await asyncio.sleep(0.01)
+    await until(lambda: path.exists() and path.read_text().endswith("\n"))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from gateway.json_types import Json
 from tests.e2e.daemon import Daemon, call, post_call, serving, text_of
 from tests.e2e.test_standard_streams import written
 from tests.programs import is_running, linux_only
+from tests.waiting import until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -75,9 +76,7 @@ async def test_second_signal_exits_at_once_and_ends_children(config: Path, tmp_p
         daemon.signal(signal.SIGTERM)
         assert await daemon.exit_code(within=8) == 128 + signal.SIGTERM
         await asyncio.wait([hanging])
-    async with asyncio.timeout(20):
-        while any(is_running(int(pid)) for pid in pids.read_text().split()):
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(is_running(int(pid)) for pid in pids.read_text().split()))
 
 
 async def test_children_end_before_the_daemon_exits(config: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.json_types import Json, JsonObject
 from tests.e2e.daemon import TIMEOUT_SECONDS, Daemon, request, serving
+from tests.waiting import until
 
 TESTDATA: Final = Path(__file__).parents[1] / "behaviour" / "testdata" / "tasks"
 TASKS: Final = "io.modelcontextprotocol/tasks"
@@ -82,12 +83,6 @@ async def served(folder: Path, *flags: str) -> AsyncIterator[Served]:
         yield Served(daemon=daemon, url=await daemon.url(), client=client)
 
 
-async def _has(file: Path) -> None:
-    async with asyncio.timeout(TIMEOUT_SECONDS):
-        while not file.exists():
-            await asyncio.sleep(0.01)
-
-
 def _steady(task: JsonObject) -> JsonObject:
     """Return a task without members that depend on its age."""
     return {name: value for name, value in task.items() if name != "pollIntervalMs"}
@@ -127,7 +122,7 @@ async def an_overflowing_result_is_readable(served: Served, folder: Path) -> Asy
 async def a_running_task_has_failed(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
     began = folder / "began"
     task_id = await served.start("once_only", began=str(began), go=str(folder / "go"))
-    await _has(began)
+    await until((began).exists)
     while True:
         served = yield
         task = await served.until(task_id, "failed")
@@ -138,7 +133,7 @@ async def a_running_task_has_failed(served: Served, folder: Path) -> AsyncGenera
 async def a_running_task_is_restarted(served: Served, folder: Path) -> AsyncGenerator[None, Served]:
     began, go = folder / "began", folder / "go"
     task_id = await served.start("again", began=str(began), go=str(go))
-    await _has(began)
+    await until((began).exists)
     served = yield
     go.touch()
     assert _text(await served.until(task_id, "completed")) == "begun 2 times"
@@ -152,11 +147,9 @@ async def a_running_task_is_restarted_at_most_as_configured(
 ) -> AsyncGenerator[None, Served]:
     began = folder / "began"
     task_id = await served.start("again", began=str(began), go=str(folder / "never"))
-    await _has(began)
+    await until((began).exists)
     served = yield
-    async with asyncio.timeout(TIMEOUT_SECONDS):
-        while len(began.read_text().split()) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(began.read_text().split()) >= 2)
     assert (await served.until(task_id, "working", "failed"))["status"] == "working"
     served = yield
     assert (await served.until(task_id, "failed"))["statusMessage"] == STOPPED
@@ -224,8 +217,8 @@ async def test_stopping_daemon_finishes_or_hands_over_tasks(folder: Path, tmp_pa
         handed_over = await before.start("again", began=files["began"], go=files["go"])
         failed = await before.start("once_only", began=files["other"], go=files["go"])
         in_time = await before.start("waits", file=str(tmp_path / "quick"))
-        await _has(tmp_path / "began")
-        await _has(tmp_path / "other")
+        await until((tmp_path / "began").exists)
+        await until((tmp_path / "other").exists)
         before.daemon.signal(signal.SIGTERM)
         await before.daemon.event("stopping")
         (tmp_path / "quick").write_text("in time")

@@ -10,6 +10,7 @@ from gateway.net import clients as http_clients
 from gateway.net.address_guard import AddressGuard
 from gateway.net.clients import ClientProfile, DaemonResolver, HttpClients
 from gateway.threads import DaemonThreadPool
+from tests.waiting import until
 
 
 def profile(number: int = 0) -> ClientProfile:
@@ -40,9 +41,7 @@ async def test_longest_unused_pool_is_closed_first() -> None:
         for number in range(2, http_clients.MAX_POOLS + 1):
             async with clients.pool(profile(number)) as latest:
                 pass
-        async with asyncio.timeout(30):
-            while not unused.closed:
-                await asyncio.sleep(0)
+        await until(lambda: unused.closed)
         assert not in_use.closed
         assert not latest.closed
 

@@ -11,6 +11,7 @@ from gateway.executors.output import output_store as parking
 from gateway.executors.output.output_store import OutputStore
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.state import DaemonState
+from tests.waiting import until
 
 
 class Clock:
@@ -75,9 +76,7 @@ async def test_expired_output_is_dropped_by_a_timer(monkeypatch: pytest.MonkeyPa
     await asyncio.sleep(0)
     assert contents() is not None
     clock.now += 600
-    async with asyncio.timeout(10):
-        while contents() is not None:
-            await asyncio.sleep(0)
+    await until(lambda: contents() is None)
     expiring.cancel()
 
 

@@ -13,6 +13,7 @@ from gateway.processes.process_tree import Command
 from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
 from tests.programs import is_running
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("_without_process_table")
 
@@ -23,9 +24,7 @@ def _without_process_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def gone(*pids: int) -> None:
-    async with asyncio.timeout(60):
-        while any(map(is_running, pids)):
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(map(is_running, pids)))
 
 
 async def pid_in(path: Path) -> int:

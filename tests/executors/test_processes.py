@@ -26,6 +26,7 @@ from gateway.processes.process_tree import STATUS_LOST, Command
 from gateway.processes.processes import Processes
 from tests.executors.recording import RecordingPermit
 from tests.programs import linux_only
+from tests.waiting import until, wait_until
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, T]], T]
@@ -87,20 +88,6 @@ def alive(mark: str) -> list[int]:
             if mark.encode() in (folder / "environ").read_bytes():
                 found.append(int(folder.name))
     return found
-
-
-async def until(holds: Callable[[], object], *, seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():
-            await asyncio.sleep(0.01)
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    """Like `until`, without a loop."""
-    give_up = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 def command(*argv: str, mark: str = "", stdin: bytes = b"", directory: str = "/") -> Command:

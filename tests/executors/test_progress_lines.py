@@ -7,6 +7,7 @@ from gateway.config.secrets.redactor import Redactor
 from gateway.executors.output.sanitizer import Sanitizer
 from gateway.executors.shell.progress_lines import MAX_MESSAGE_LENGTH, PER_SECOND, ProgressLines
 from tests.executors.recording import RecordingContext
+from tests.waiting import until
 
 
 def lines_to(context: RecordingContext, *secrets: str) -> ProgressLines:
@@ -28,9 +29,7 @@ async def test_each_line_is_a_message_with_its_number(context: RecordingContext)
 async def test_lines_arrive_while_the_child_runs(context: RecordingContext) -> None:
     async with lines_to(context) as lines:
         lines.feed(b"now\n")
-        async with asyncio.timeout(20):
-            while not context.progressed:
-                await asyncio.sleep(0.001)
+        await until(lambda: context.progressed)
 
 
 async def test_many_progress_lines_are_dropped_with_increasing_numbers(context: RecordingContext) -> None:

@@ -48,6 +48,7 @@ from tests.executors.recording import (
     make_scope,
     messages_of,
 )
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -59,9 +60,7 @@ async def threads() -> AsyncIterator[DaemonThreadPool]:
             while threads.busy or threads.stuck:
                 await asyncio.sleep(0.005)
     assert [task for task in asyncio.all_tasks() if "plugin" in task.get_name()] == []
-    async with asyncio.timeout(15):
-        while any(thread.name == "plugin" for thread in set(threading.enumerate()) - others):
-            await asyncio.sleep(0.005)
+    await until(lambda: not any(thread.name == "plugin" for thread in set(threading.enumerate()) - others))
 
 
 @pytest.fixture
@@ -286,9 +285,7 @@ async def times_out(call: PythonExecutor, invocation: Invocation, has_begun: thr
     """The timeout starts with the function, not with the wait for a thread."""
     invocation.deadline.pause()
     running = asyncio.create_task(call.execute(invocation))
-    async with asyncio.timeout(15):
-        while not has_begun.is_set():
-            await asyncio.sleep(0.001)
+    await until(has_begun.is_set)
     invocation.deadline.resume()
     with pytest.raises(ExecutionError, match="timed out"):
         await running

@@ -21,6 +21,7 @@ from gateway.language.scope import Inputs, Scope
 from tests.executors.recording import RecordingPermit, make_invocation, make_scope, messages_of
 from tests.executors.shell_tool import failure_of, text_of
 from tests.programs import linux_only, need_sandboxes
+from tests.waiting import until
 
 PHOTO = FileArgument(b"\x89PNG\r\n\x1a\n...", media_type="image/png", name="--help; rm -rf ~.png")
 BIG = FileArgument(bytes(3 * 2**20))
@@ -92,9 +93,7 @@ async def test_files_are_removed_after_a_timeout_or_cancellation(services: Servi
     with pytest.raises(asyncio.CancelledError):
         await call
     await permit.freed()
-    async with asyncio.timeout(30):
-        while left():
-            await asyncio.sleep(0.01)
+    await until(lambda: not left())
 
 
 async def test_unwritable_directory_is_an_error_of_the_call(

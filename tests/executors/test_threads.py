@@ -14,6 +14,7 @@ import pytest
 
 from gateway.threads import DaemonThreadPool, NoThreadFreeError
 from tests.programs import linux_only
+from tests.waiting import until
 
 VARIABLE = contextvars.ContextVar("VARIABLE", default="unset")
 
@@ -37,9 +38,7 @@ def plugin_threads() -> list[threading.Thread]:
 
 
 async def until_there_are_no_threads() -> None:
-    async with asyncio.timeout(15):
-        while plugin_threads():
-            await asyncio.sleep(0.005)
+    await until(lambda: not plugin_threads())
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import orjson
 from gateway.json_types import Json
 from tests.e2e.daemon import MODERN, request
 from tests.interop.drivers.endure import PAUSE_SECONDS
+from tests.waiting import until
 
 SECONDS: Final = 20
 TASK_SECONDS: Final = 60
@@ -43,9 +44,7 @@ class RawClient:
         return self.counts["rounds"]
 
     async def until(self, rounds: int) -> None:
-        async with asyncio.timeout(ROUND_SECONDS):
-            while self.rounds < rounds:
-                await asyncio.sleep(0.05)
+        await until(lambda: self.rounds >= rounds)
 
     def stop(self) -> None:
         """Stop after the current round."""

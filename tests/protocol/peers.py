@@ -20,6 +20,7 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.session import Session
 from gateway.wire import meta
 from gateway.wire.jsonrpc import Notification, Request, Response
+from tests.waiting import until
 
 ERAS: Final = pytest.mark.parametrize("era", ["legacy", "modern"])
 EVERYTHING: Final[JsonObject] = MappingProxyType(
@@ -239,9 +240,7 @@ class LocalGateway:
     async def quiet(self) -> None:
         """Wait until nothing is running, waiting or being cleaned up."""
         slots = self.dispatcher.concurrency
-        async with asyncio.timeout(SECONDS):
-            while (slots.running, slots.waiting) != (0, 0):
-                await asyncio.sleep(0.01)
+        await until(lambda: (slots.running, slots.waiting) == (0, 0))
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import pytest
 from gateway.access.identity import Identity
 from gateway.protocol.exchange import Binding, Caller
 from tests.protocol.peers import ERAS, SECONDS, LocalGateway, silent, text
+from tests.waiting import until
 
 ADA: Final = Identity(principal="ada", realm="keys")
 NAME: Final = {"action": "accept", "content": {"name": "Ada"}}
@@ -128,9 +129,7 @@ async def test_call_beyond_concurrency_without_queue_is_rejected(inside: LocalGa
     await inside.edit("tools:\n", "tools:\n  sleep: {description: Waits., shell: {command: [sleep, '60']}}\n")
     peer = await inside.legacy()
     waiting = asyncio.create_task(text(peer, "sleep"))
-    async with asyncio.timeout(SECONDS):
-        while not inside.dispatcher.concurrency.running:
-            await asyncio.sleep(0.01)
+    await until(lambda: inside.dispatcher.concurrency.running)
     refused = await text(peer, "plain")
     assert (
         refused

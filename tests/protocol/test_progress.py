@@ -20,6 +20,7 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.protocol.outbox import NotificationCounters
 from gateway.state.keys import SigningKeys
 from tests.protocol.peers import SECONDS, LegacyPeer, LocalGateway, serve_folder, silent
+from tests.waiting import until
 
 Ts = TypeVarTuple("Ts")
 
@@ -220,9 +221,7 @@ async def test_call_with_open_request_repeats_progress(inside: LocalGateway) -> 
     params = {"name": "named", "arguments": {}}
     calling = asyncio.create_task(peer.request("tools/call", {**params, "_meta": {"progressToken": 7}}))
     question = await asyncio.wait_for(peer.questions.get(), SECONDS)
-    async with asyncio.timeout(SECONDS):
-        while len(peer.sent) < 3:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(peer.sent) >= 3)
     await peer.answer(question["id"], result={"action": "accept", "content": {"name": "Ada"}})
     await calling
     assert {message["params"]["progressToken"] for message in peer.sent} == {7}

@@ -11,6 +11,7 @@ from gateway.errors import ExecutionError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.outbox import MAX_MESSAGES, SendQueue
 from tests.protocol.peers import ERAS, SECONDS, LegacyPeer, LocalGateway, ModernPeer, serve_folder
+from tests.waiting import until
 
 PLUGIN: Final = '''
 import asyncio
@@ -158,9 +159,7 @@ async def test_messages_to_a_slow_client_are_bounded_and_counted(served: LocalGa
     peer = SlowPeer(served.dispatcher)
     calling = asyncio.create_task(peer.request("tools/call", params_of("floods", waits=False)))
     dropped = served.dispatcher.notifier.counters.dropped
-    async with asyncio.timeout(SECONDS):
-        while dropped["notifications/progress"] < 3000 - MAX_MESSAGES:
-            await asyncio.sleep(0.01)
+    await until(lambda: dropped["notifications/progress"] >= 3000 - MAX_MESSAGES)
     peer.may_read.set()
     assert (await calling)["result"]["content"][0]["text"] == "over"
     assert said(peer) == list(range(MAX_MESSAGES))

@@ -18,6 +18,7 @@ from gateway.json_types import JsonObject
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
 from tests.reload.pipelines import opened
+from tests.waiting import until
 
 FILE = """\
 tools:
@@ -148,9 +149,7 @@ async def test_source_follows_the_served_document(path: Path) -> None:
         candidate = await pipeline.load_and_compile()
         assert servers.followed == [["first", "second"]], "nothing is served yet"
         pipeline.swap(candidate)
-        async with asyncio.timeout(10):
-            while len(servers.followed) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(servers.followed) >= 2)
     assert servers.followed[1] == ["first", "third"]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Ending, Task, TaskRun, TaskStatus
 from tests.redis_server import RedisServer, redis_server
 from tests.tasks.test_stores import make_task
+from tests.waiting import until
 
 SECONDS: Final = 60
 
@@ -71,12 +72,6 @@ async def workers(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> Async
             made.append(worker)
         await stack.enter_async_context(made[1].leases)
         yield made
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not is_true():
-            await asyncio.sleep(0.02)
 
 
 async def lease_of(server: RedisServer, task_id: str) -> float:

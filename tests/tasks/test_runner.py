@@ -14,6 +14,7 @@ from gateway.tasks.runner import TaskRunner
 from gateway.tasks.store import MemoryTaskStore
 from gateway.tasks.task import Ending, Task, TaskRun, TaskStatus
 from tests.tasks.test_stores import make_task
+from tests.waiting import until
 
 SECONDS: Final = 30.0
 """Less than the longest pause between two searches."""
@@ -62,9 +63,7 @@ async def test_task_is_released_after_a_write_with_lost_response(monkeypatch: py
     await runner.add(task)
     run = runner.run_of(task)
     runner.follow(run, asyncio.create_task(work(run)))
-    async with asyncio.timeout(SECONDS):
-        while runner.running:
-            await asyncio.sleep(0)
+    await until(lambda: not runner.running)
     assert store.counts[TaskStatus.COMPLETED] == 1
     assert runner.limiter.unfinished == 0
     await runner.close()
@@ -78,9 +77,7 @@ async def test_task_added_during_expiry_query_expires_in_time() -> None:
         await store.asked.wait()
         await runner.add(make_task("short", created=time.time(), ttl_ms=100))
         store.answered.set()
-        async with asyncio.timeout(SECONDS):
-            while store.counts[TaskStatus.WORKING] > 1:
-                await asyncio.sleep(0.02)
+        await until(lambda: store.counts[TaskStatus.WORKING] <= 1)
         assert [task.id for task in await runner.newest(2)] == ["long"]
     finally:
         await runner.close()

@@ -13,6 +13,7 @@ from gateway.transports.listener import http_connection
 from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.quota import connection_quota
 from tests.transports.http_server import RunningServer, http_server, initialize_request
+from tests.waiting import until
 
 SECONDS: Final = 20
 HEAD: Final = b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\n"
@@ -215,9 +216,7 @@ async def test_body_with_excessive_chunk_framing_is_rejected(make: Callable[[], 
     sent = make()
     async with http_server() as served, line(served) as greedy:
         greedy.say(sent[:1000])
-        async with asyncio.timeout(10):
-            while not len(served.active_requests):
-                await asyncio.sleep(0.01)
+        await until(lambda: len(served.active_requests))
         for start in range(1000, len(sent), 64_000):
             greedy.say(sent[start : start + 64_000])
             await asyncio.sleep(0)

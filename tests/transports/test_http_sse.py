@@ -12,6 +12,7 @@ import pytest
 
 from gateway.json_types import Json
 from tests.transports.http_server import Answer, RunningServer, call, http_server, initialize_request, legacy_request
+from tests.waiting import until
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 PATIENCE = 15
@@ -101,9 +102,7 @@ async def test_message_for_an_ended_session_is_rejected(served: RunningServer) -
         await writer.drain()
         await client.post(legacy_request("ping"))  # the other message is being read
         client.stream.close()
-        async with asyncio.timeout(PATIENCE):
-            while len(served.streams):
-                await asyncio.sleep(0.01)
+        await until(lambda: not len(served.streams))
         writer.write(body[20:])
         answer = await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()

@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from gateway.transports.stdio.line_writer import LineWriter
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -64,9 +65,7 @@ async def test_writer_waits_for_a_slow_reader_without_blocking_the_loop(pipe: tu
             written += 1
 
     flooding = asyncio.create_task(flood())
-    async with asyncio.timeout(10):
-        while writer.has_capacity:
-            await asyncio.sleep(0)
+    await until(lambda: not writer.has_capacity)
     assert written < 20
     flooding.cancel()
     await writer.close(0)
@@ -101,9 +100,7 @@ async def test_waiting_lines_are_not_copied(pipe: tuple[int, int]) -> None:
     tracemalloc.start()
     try:
         waiting = [asyncio.create_task(writer.write(line)) for _ in range(50)]
-        async with asyncio.timeout(10):
-            while writer.has_capacity:
-                await asyncio.sleep(0)
+        await until(lambda: not writer.has_capacity)
         await asyncio.sleep(0)
         assert tracemalloc.get_traced_memory()[1] < 3 * len(line)
     finally:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from tests.redis_server import RedisServer, redis_server
 from tests.transports.http_server import RunningServer, call, http_server, initialize_request, legacy_request
 from tests.transports.test_resuming import next_message, rest
 from tests.transports.test_streamable_http import event, in_session, settled
+from tests.waiting import until
 
 KEYS: Final = SigningKeys([b"a key of sixteen bytes"])
 SECONDS: Final = 60
@@ -46,12 +47,6 @@ async def store(tmp_path: Path) -> AsyncIterator[RedisServer]:
 async def replicas(store: RedisServer) -> AsyncIterator[list[RunningServer]]:
     async with asyncio.timeout(SECONDS), AsyncExitStack() as stack:
         yield [(await stack.enter_async_context(joined(store.url)))[0] for _ in range(3)]
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS / 2):
-        while not is_true():
-            await asyncio.sleep(0.01)
 
 
 def live(server: RunningServer) -> Json:

@@ -18,6 +18,7 @@ from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener, ListenAddress
 from gateway.transports.quota import EXEMPT_BYTES, RequestLimits, WriteQuota
 from gateway.transports.sse.response_channel import ResponseChannel, encode_event
+from tests.waiting import until
 
 KEY = Caller(binding=Binding.STREAMABLE_HTTP, identity=UNAUTHENTICATED).rate_limit_key
 BOTH = {"Accept": "application/json, text/event-stream"}
@@ -146,9 +147,7 @@ async def test_disconnect_cancels_the_handler_and_its_timer() -> None:
             response.close()
         async with asyncio.timeout(20):
             await ended.wait()
-    async with asyncio.timeout(20):
-        while {task for task in asyncio.all_tasks() - before if "keep-alive" in task.get_name()}:
-            await asyncio.sleep(0)
+    await until(lambda: not {task for task in asyncio.all_tasks() - before if "keep-alive" in task.get_name()})
 
 
 async def taken(quota: WriteQuota) -> asyncio.Task[bool]:

@@ -1,7 +1,7 @@
 """Tests for resuming streams."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +17,8 @@ from gateway.transports.streamable_http.live_session import LiveSession
 from tests.captured_logs import capture_logs
 from tests.requirements import requirement
 from tests.transports.http_server import RunningServer, call, http_server, legacy_request
-from tests.transports.test_streamable_http import in_session, settled, until
+from tests.transports.test_streamable_http import in_session, settled
+from tests.waiting import until
 
 REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
 SECONDS = 10
@@ -118,19 +119,13 @@ class Client:
         """Send orders and wait until the last one is read."""
         for order in orders:
             self.http_server.control.orders.put_nowait(order)
-        await eventually(self.http_server.control.orders.empty)
+        await until(self.http_server.control.orders.empty)
 
     async def cut(self, response: aiohttp.ClientResponse) -> None:
         """Abort a connection and wait until the server notices."""
         response.close()
         await settled(self.http_server)
         assert (await self.http_server.send(legacy_request("ping", request_id="ping"), self.headers)).status == 200
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 class TestIds:
@@ -213,7 +208,7 @@ class TestComingBack:
         primed = await next_event(response)
         await client.cut(response)
         served.control.release.set()
-        await eventually(lambda: served.control.finished)
+        await until(lambda: served.control.finished)
         async with client.get(after=primed.id) as again:
             assert [event.text for event in await rest(again)] == ["released"]
 
@@ -308,7 +303,7 @@ class TestWrongIds:
         async with http_server(replay=ReplayBounds(age=timedelta(seconds=0.02))) as served:
             client = await Client.of(served)
             first, *_ = await rest(await client.call(tool="report"))
-            await eventually(lambda: served.sessions.replay_quota.used == 0)
+            await until(lambda: served.sessions.replay_quota.used == 0)
             with capture_logs() as logs:
                 async with client.get(after=first.id) as stream:
                     assert stream_of((await next_event(stream)).id) != stream_of(first.id)
@@ -366,7 +361,7 @@ class TestBounds:
             async with http_server(write_timeout=0.1, replay=bounds) as served:
                 client = await Client.of(served)
                 response = await client.call(tool="flood")
-                await eventually(lambda: "slow reader dropped" in [entry["event"] for entry in logs])
+                await until(lambda: "slow reader dropped" in [entry["event"] for entry in logs])
                 assert not served.control.cancelled.is_set()
                 assert 0 < served.sessions.replay_quota.used <= bounds.stream_bytes
                 response.close()
@@ -399,11 +394,9 @@ class TestBounds:
                 await next_message(response)
                 await client.cut(response)
                 await client.orders("done")
-            await eventually(lambda: served.sessions.replay_quota.used == 0)
+            await until(lambda: served.sessions.replay_quota.used == 0)
             assert len(client.live.streams) == 0
-            await eventually(
-                lambda: not {task for task in asyncio.all_tasks() - before if "request of" in task.get_name()}
-            )
+            await until(lambda: not {task for task in asyncio.all_tasks() - before if "request of" in task.get_name()})
 
     @requirement("http/replay-bounds")
     async def test_deleting_a_busy_session_ends_everything(self, served: RunningServer) -> None:
@@ -414,7 +407,7 @@ class TestBounds:
         async with client.get() as stream, client.get(after=first.id) as resumed:
             await settled(served, streams=2)
             assert (await served.send(None, client.headers, method="DELETE")).status == 204
-            await until(served.control.cancelled)
+            await until(served.control.cancelled.is_set)
             for ended in (direct, resumed):
                 assert "The session ended" in (await rest(ended))[-1].message["error"]["message"]
             assert all(not event.fields["data"] for event in await rest(stream))
@@ -491,10 +484,10 @@ class TestQuestions:
     async def test_client_that_left_without_an_event_id_cannot_be_asked(self, served: RunningServer) -> None:
         client = await Client.of(served, elicitation={})
         calling = asyncio.create_task(client.call())
-        await until(served.control.started)
+        await until(served.control.started.is_set)
         calling.cancel()
         await asyncio.wait([calling])
         assert (await served.send(legacy_request("ping", request_id="ping"), client.headers)).status == 200
         await client.orders("ask")
-        await eventually(lambda: not client.live.tasks)
+        await until(lambda: not client.live.tasks)
         assert not client.live.session.pending_answers

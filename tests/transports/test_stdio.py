@@ -22,6 +22,7 @@ from tests.transports.http_server import (
     legacy_request,
     modern_request,
 )
+from tests.waiting import until
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
@@ -94,11 +95,6 @@ async def wire() -> AsyncIterator[Wire]:
         yield it
 
 
-async def until(condition: asyncio.Event) -> None:
-    async with asyncio.timeout(20):
-        await condition.wait()
-
-
 def cancel(request_id: Json) -> Json:
     return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request_id}}
 
@@ -110,7 +106,7 @@ class TestLines:
         while (await wire.receive()).get("id") != "p":
             pass
         wire.send(cancel("f"))
-        await until(wire.control.cancelled)
+        await until(wire.control.cancelled.is_set)
 
     async def test_line_over_the_limit_is_an_error_and_the_session_continues(self) -> None:
         async with wired(max_line=1000) as wire:
@@ -144,7 +140,7 @@ class TestCancellation:
 
     async def test_id_in_use_is_rejected(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}, request_id=1))
-        await until(wire.control.started)
+        await until(wire.control.started.is_set)
         assert (await wire.ask(modern_request("tools/list", request_id=1)))["error"]["code"] == -32600
         wire.control.release.set()
         assert "result" in await wire.receive()
@@ -153,7 +149,7 @@ class TestCancellation:
 class TestTheEnd:
     async def test_draining_finishes_calls_and_rejects_new_ones(self, wire: Wire) -> None:
         wire.send(modern_request("tools/call", {"name": "wait"}))
-        await until(wire.control.started)
+        await until(wire.control.started.is_set)
         draining = asyncio.create_task(wire.stdio.drain(20))
         await asyncio.sleep(0)
         echo = modern_request("tools/call", {"name": "echo", "arguments": {"text": "late"}})

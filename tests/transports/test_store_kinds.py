@@ -21,8 +21,9 @@ from tests.redis_server import RedisServer, redis_cluster, redis_sentinels, redi
 from tests.tasks.test_stores import make_task
 from tests.transports import test_replicas as promises
 from tests.transports.http_server import call, legacy_request
-from tests.transports.test_replicas import joined, until
+from tests.transports.test_replicas import joined
 from tests.transports.test_streamable_http import in_session
+from tests.waiting import until
 
 pytestmark = pytest.mark.build
 

@@ -18,6 +18,7 @@ from tests.transports.http_server import (
     modern_headers,
     modern_request,
 )
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -46,16 +47,9 @@ async def event(response: aiohttp.ClientResponse) -> Json:
                 return orjson.loads(block.partition(b"data: ")[2])
 
 
-async def until(condition: asyncio.Event) -> None:
-    async with asyncio.timeout(20):
-        await condition.wait()
-
-
 async def settled(of: RunningServer, *, streams: int = 0) -> None:
     """Wait until this number of streams is open."""
-    async with asyncio.timeout(20):
-        while len(of.streams) != streams:
-            await asyncio.sleep(0)
+    await until(lambda: len(of.streams) == streams)
 
 
 class TestAnswers:
@@ -126,14 +120,14 @@ class TestDisconnects:
         async with served.client.post(served.url, json=body, headers=headers) as response:
             await event(response)
             response.close()
-        await until(served.control.cancelled)
+        await until(served.control.cancelled.is_set)
 
 
 class TestCancellation:
     async def test_one_session_cannot_cancel_the_calls_of_another(self, served: RunningServer) -> None:
         mine, other = in_session(await served.initialize()), in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), mine))
-        await until(served.control.started)
+        await until(served.control.started.is_set)
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
         await served.send(cancel, other)
         served.control.release.set()
@@ -146,9 +140,9 @@ class TestSessions:
         headers = in_session(session_id)
         slow = asyncio.create_task(served.send(call("wait"), headers))
         stream = await served.client.get(served.url, headers=headers)
-        await until(served.control.started)
+        await until(served.control.started.is_set)
         assert (await served.send(None, {"Mcp-Session-Id": session_id}, method="DELETE")).status == 204
-        await until(served.control.cancelled)
+        await until(served.control.cancelled.is_set)
         assert (await slow).status == 404
         assert (await stream.content.read()).endswith(b"-0\nretry: 3000\ndata: \n\n")
         assert (await served.send(call("echo"), headers)).status == 404
@@ -252,9 +246,7 @@ class TestDraining:
         body, modern_fields = modern_call("wait")
         modern = asyncio.create_task(served.send(body, modern_fields))
         stream = await served.client.get(served.url, headers=headers)
-        async with asyncio.timeout(20):
-            while served.dispatcher.concurrency.running < 2:
-                await asyncio.sleep(0)
+        await until(lambda: served.dispatcher.concurrency.running >= 2)
         draining = asyncio.create_task(served.mcp.drain(10))
         assert (await stream.content.read()).endswith(b"-0\nretry: 3000\ndata: \n\n")
         late = await served.send(call("echo", request_id=2, text="late"), headers)
@@ -275,7 +267,7 @@ class TestDraining:
     async def test_call_can_be_cancelled_during_the_drain(self, served: RunningServer) -> None:
         headers = in_session(await served.initialize())
         request = asyncio.create_task(served.send(call("wait"), headers))
-        await until(served.control.started)
+        await until(served.control.started.is_set)
         draining = asyncio.create_task(served.mcp.drain(10))
         await asyncio.sleep(0)
         cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
@@ -287,17 +279,17 @@ class TestDraining:
     async def test_call_longer_than_the_drain_is_cancelled_with_an_error(self, served: RunningServer) -> None:
         body, headers = modern_call("wait")
         modern = asyncio.create_task(served.send(body, headers))
-        await until(served.control.started)
+        await until(served.control.started.is_set)
         async with asyncio.timeout(20):
             await served.mcp.drain(0.01)
-        await until(served.control.cancelled)
+        await until(served.control.cancelled.is_set)
         answer = await modern
         assert (answer.status, answer.json["id"], answer.json["error"]["code"]) == (503, body["id"], -32603)
 
     async def test_stream_longer_than_the_drain_ends_with_an_error(self, served: RunningServer) -> None:
         body, headers = modern_call("obey", progressToken="t")
         modern = asyncio.create_task(served.send(body, headers))
-        await until(served.control.started)
+        await until(served.control.started.is_set)
         served.control.orders.put_nowait("report")
         async with asyncio.timeout(20):
             while not served.control.orders.empty():
@@ -316,8 +308,6 @@ async def test_many_calls_leak_nothing(served: RunningServer) -> None:
         await asyncio.gather(
             served.send(body, fields | {"Connection": "close"}), served.send(call("echo", request_id=1), headers)
         )
-    async with asyncio.timeout(20):
-        while asyncio.all_tasks() - before:
-            await asyncio.sleep(0)
+    await until(lambda: not asyncio.all_tasks() - before)
     assert served.dispatcher.concurrency.running == 0
     assert len(served.sessions) == 1

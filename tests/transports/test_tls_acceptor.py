@@ -21,6 +21,7 @@ from gateway.transports.quota import ResourceQuota, connection_quota
 from tests.certificates import Authority
 from tests.executors.recording import OneFile
 from tests.transports.test_http_connection import HEAD, Line
+from tests.waiting import until
 
 SECONDS: Final = 15
 
@@ -49,9 +50,7 @@ class Served:
 
     async def count(self, expected: int) -> None:
         """Wait until this number of connections is counted."""
-        async with asyncio.timeout(SECONDS):
-            while len(self.quota) != expected:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.quota) == expected)
 
 
 @asynccontextmanager

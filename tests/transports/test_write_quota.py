@@ -15,6 +15,7 @@ from gateway.config.models.server import SizeShares
 from gateway.json_types import JsonObject
 from gateway.transports.quota import WriteQuota
 from tests.transports.http_server import BOTH, RunningServer, call, http_server, modern_headers, modern_request
+from tests.waiting import until
 
 LARGE: Final = 8_000_000
 """More than the buffers at both ends of a connection."""
@@ -24,12 +25,6 @@ EVENTS: Final = {"Accept": "text/event-stream"}
 
 def quota_of(*, per_caller: int, in_all: int) -> WriteQuota:
     return WriteQuota(SizeShares(per_caller=per_caller, in_all=in_all))
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 def head_and_body(message: JsonObject, fields: Mapping[str, str]) -> bytes:
@@ -87,18 +82,18 @@ async def test_slow_reader_is_limited_while_others_are_served() -> None:
         with ExitStack() as stack:
             message, fields = modern(LARGE)
             connections = [stack.enter_context(asking(served, message, fields)) for _ in range(10)]
-            await eventually(lambda: quota.refused == 6)  # two are being written and two wait
+            await until(lambda: quota.refused == 6)  # two are being written and two wait
             assert len(quota) <= quota.in_all
             answer = await served.modern("tools/call", {"name": "large", "arguments": {"size": LARGE}})
             assert answer.status == 200
             telling = [asyncio.create_task(first_line(connection)) for connection in connections]
-            await eventually(lambda: sum(task.done() for task in telling) == 8)
+            await until(lambda: sum(task.done() for task in telling) == 8)
             lines = [task.result()[:12] for task in telling if task.done()]
             assert sorted(lines) == [b"HTTP/1.1 200"] * 2 + [b"HTTP/1.1 503"] * 6
             for task in telling:
                 task.cancel()
             await asyncio.gather(*telling, return_exceptions=True)
-        await eventually(lambda: len(quota) == 0)
+        await until(lambda: len(quota) == 0)
 
 
 async def test_refused_response_has_a_reason_and_retry_after() -> None:
@@ -107,10 +102,10 @@ async def test_refused_response_has_a_reason_and_retry_after() -> None:
         message, fields = modern(LARGE)
         with ExitStack() as stack:
             connections = [stack.enter_context(asking(served, message, fields)) for _ in range(3)]
-            await eventually(lambda: quota.refused == 1)  # the one that the server read last
+            await until(lambda: quota.refused == 1)  # the one that the server read last
             receive = asyncio.get_running_loop().sock_recv
             telling = [asyncio.create_task(receive(connection, 4096)) for connection in connections]
-            await eventually(lambda: sum(task.done() for task in telling) == 2)  # the third one waits
+            await until(lambda: sum(task.done() for task in telling) == 2)  # the third one waits
             [said] = [task.result() for task in telling if task.done() and b" 503 " in task.result()[:13]]
             assert b"Retry-After: 30" in said
             assert b"limits.unread" in said
@@ -125,7 +120,7 @@ async def test_response_over_the_quota_waits_for_room(kind: str) -> None:
     async with http_server(write_timeout=60, quota=quota) as served:
         message, fields = modern(LARGE)
         with asking(served, message, fields):
-            await eventually(lambda: len(quota) > LARGE)
+            await until(lambda: len(quota) > LARGE)
             message, fields = await of_kind(kind, served)
             waiting = asyncio.create_task(served.send(message, fields))
             await asyncio.sleep(0.05)
@@ -144,9 +139,9 @@ async def test_dropping_a_slow_reader_frees_its_quota(kind: str) -> None:
     async with http_server(write_timeout=0.2, quota=quota) as served, counting_memory() as held:
         message, fields = await of_kind(kind, served)
         with asking(served, message, fields):
-            await eventually(lambda: len(quota) > LARGE)
-            await eventually(lambda: len(quota) == 0)
-            await eventually(lambda: held() < LARGE // 2)
+            await until(lambda: len(quota) > LARGE)
+            await until(lambda: len(quota) == 0)
+            await until(lambda: held() < LARGE // 2)
 
 
 async def test_disconnect_frees_the_quota() -> None:
@@ -154,9 +149,9 @@ async def test_disconnect_frees_the_quota() -> None:
     async with http_server(write_timeout=60, quota=quota) as served, counting_memory() as held:
         message, fields = modern(LARGE)
         with asking(served, message, fields):
-            await eventually(lambda: len(quota) > LARGE)
-        await eventually(lambda: len(quota) == 0)
-        await eventually(lambda: held() < LARGE // 2)
+            await until(lambda: len(quota) > LARGE)
+        await until(lambda: len(quota) == 0)
+        await until(lambda: held() < LARGE // 2)
 
 
 async def test_read_response_is_freed() -> None:

@@ -17,6 +17,7 @@ from tests.behaviour.conftest import NewClient
 from tests.e2e.daemon import Daemon, serving
 from tests.upstreams.test_failures import odd
 from tests.upstreams.upstream_servers import DIALECTS, Dialect, over_stdio, reached, until_offered
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -97,9 +98,7 @@ async def test_disconnect_of_the_client_cancels_the_call(
     call = await client.begin("shelf_wait", mark=str(mark))
 
     async def says(word: str) -> None:
-        async with asyncio.timeout(15):
-            while not (mark.exists() and mark.read_text() == word):
-                await asyncio.sleep(0.02)
+        await until(lambda: mark.exists() and mark.read_text() == word)
 
     await says("began")
     await client.cancel(call)
@@ -164,9 +163,7 @@ async def test_cancelled_task_cancels_the_upstream_call(
 
     await client.ask("tasks/cancel", {"taskId": task["taskId"]})
 
-    async with asyncio.timeout(30):
-        while not (mark.exists() and mark.read_text() == "cancelled"):
-            await asyncio.sleep(0.02)
+    await until(lambda: mark.exists() and mark.read_text() == "cancelled")
 
 
 @asynccontextmanager
@@ -206,9 +203,7 @@ async def test_unanswered_parked_call_expires(tmp_path: Path, processes: AsyncEx
     mark = tmp_path / "mark"
     asked = (await client.call("shelf_ask_name", mark=str(mark))).result
 
-    async with asyncio.timeout(30):
-        while not (mark.exists() and mark.read_text() == "cancelled"):
-            await asyncio.sleep(0.02)
+    await until(lambda: mark.exists() and mark.read_text() == "cancelled")
 
     params = {**retry(client, asked), "arguments": {"mark": str(mark)}}
     assert "no longer exists" in (await client.ask("tools/call", params)).text

@@ -58,6 +58,7 @@ from tests.upstreams.real_steps import (
     without_numbers,
 )
 from tests.upstreams.upstream_servers import until_offered
+from tests.waiting import until
 
 pytestmark = [pytest.mark.build, pytest.mark.asyncio(loop_scope="module")]
 
@@ -216,9 +217,7 @@ async def test_cancellation_reaches_the_server(client: Client, name: str, tmp_pa
     begun = await client.begin(f"{name}_wait", mark=str(mark))
 
     async def says(word: str) -> None:
-        async with asyncio.timeout(SECONDS):
-            while not (mark.exists() and mark.read_text() == word):
-                await asyncio.sleep(0.02)
+        await until(lambda: mark.exists() and mark.read_text() == word)
 
     await says("began")
     await client.cancel(begun)

@@ -20,6 +20,7 @@ from tests.programs import is_running
 from tests.upstreams.test_apps import tools_of
 from tests.upstreams.test_failures import odd
 from tests.upstreams.upstream_servers import SERVER, over_stdio
+from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -136,9 +137,7 @@ async def test_upstream_session_ends_with_the_client_session(
     assert isinstance(going.wire, HttpWire | SseWire)
     await going.wire.close()
 
-    async with asyncio.timeout(30):
-        while is_running(pid_in(goes)):
-            await asyncio.sleep(0.02)
+    await until(lambda: not is_running(pid_in(goes)))
     assert (await staying.call("odd_work")).text == stays
 
 

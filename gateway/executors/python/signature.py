@@ -1,6 +1,6 @@
 """Reads the signatures of plugin functions: schemas, descriptions, and the conversion of arguments.
 
-pydantic interprets the type hints. Arguments with plain JSON types are not converted.
+pydantic interprets the type hints.
 """
 
 import inspect
@@ -9,33 +9,25 @@ import types
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import cleandoc
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import core_schema, to_jsonable_python
+from pydantic.json_schema import JsonSchemaValue, JsonSchemaWarningKind
+from pydantic_core import ErrorDetails, core_schema
 
 from gateway.config.diagnostics.near_misses import did_you_mean, nearest
 from gateway.config.diagnostics.problems import Problems
 from gateway.errors import ExecutionError
 from gateway.executors.python.results import Untitled, result_schema
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import JsonObject
 from gateway.language.files.file_inputs import FILE
 from gateway.language.schemas.errors import SchemaError, shown
 from gateway.language.scope import Inputs
 from gateway.plugin import Context, SyncContext
 
 Function = Callable[..., Any]
-
-
-class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
-    required: bool
-    convert: Callable[[Json], Any] | None
-    """Converts a JSON value to the type of the parameter. None if no conversion is needed."""
-    make_default: Callable[[], Any] | None = None
-    """Creates the default of a parameter that is declared with `= Field(…)`."""
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +38,12 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     input_schema: JsonObject
     output_schema: JsonObject | None
     """The schema of the result. None if the return type is not an object or array with known members."""
-    parameters: Mapping[str, FunctionParameter]
+    arguments: type[BaseModel]
+    """A model of the arguments, with the names of the parameters as aliases of the fields."""
+    parameters: Mapping[str, str]
+    """The fields of `arguments` by the names of the parameters."""
+    filled: frozenset[str]
+    """The names of the parameters whose default is declared with `= Field(…)`."""
     context_parameter: str | None
     takes_others: bool
 
@@ -59,22 +56,15 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
         bound: dict[str, Any] = {}
         if self.takes_others:
             bound = {name: value for name, value in arguments.items() if name not in self.parameters}
-        errors: list[SchemaError] = []
-        for name, parameter in self.parameters.items():
-            if parameter.required and name not in arguments:
-                errors.append(SchemaError(path=(name,), message="is required"))
-                continue
-            try:
-                if name in arguments:
-                    bound[name] = parameter.convert(arguments[name]) if parameter.convert else arguments[name]
-                elif parameter.make_default:
-                    bound[name] = parameter.make_default()
-            except ValidationError as error:
-                for detail in error.errors(include_url=False, include_context=False):
-                    message = f"is invalid: {detail['msg']}, was {shown(detail['input'])}"
-                    errors.append(SchemaError(path=(name, *detail["loc"]), message=message))
-        if errors:
-            raise ExecutionError("\n".join(["Invalid arguments:", *map(str, errors)]))
+        try:
+            found = self.arguments.model_validate(dict(arguments))
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_context=False)
+            raise ExecutionError("\n".join(["Invalid arguments:", *map(_described, details)])) from error
+        for name, field in self.parameters.items():
+            # For other absent arguments, the function has a default.
+            if name in arguments or name in self.filled:
+                bound[name] = getattr(found, field)
         if self.context_parameter is not None:
             bound[self.context_parameter] = context
         return bound
@@ -82,8 +72,8 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     def check(self, inputs: Inputs, problems: Problems, *, every_input: bool) -> None:
         refused = every_input and not self.takes_others
         unknown = [name for name in inputs.schemas if refused and name not in self.parameters]
-        for name, parameter in self.parameters.items():
-            if not parameter.required or name in inputs.always_given or (inputs.is_open and name not in inputs.schemas):
+        for name in self.input_schema.get("required", ()):
+            if name in inputs.always_given or (inputs.is_open and name not in inputs.schemas):
                 continue
             if name in inputs.schemas:
                 problems.error(f"the parameter {name} of {self.name} needs a default, because the input is optional")
@@ -92,6 +82,13 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
                 problems.error(f"the parameter {name} of {self.name} is not among the inputs{hint}")
         for name in unknown:
             problems.error(f"{self.name} has no parameter {name}{did_you_mean(name, self.parameters)}")
+
+
+def _described(detail: ErrorDetails) -> str:
+    if detail["type"] == "missing":
+        return str(SchemaError(path=detail["loc"], message="is required"))
+    message = f"is invalid: {detail['msg']}, was {shown(detail['input'])}"
+    return str(SchemaError(path=detail["loc"], message=message))
 
 
 def read_signature(function: Function, *, name: str, problems: Problems) -> Signature | None:
@@ -113,7 +110,7 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
         problems.error(f"{name} is a generator function. Return a list instead")
         collected.has_no_errors = False
     description, descriptions = read_docstring(inspect.getdoc(unwrapped) or "")
-    input_schema = collected.schema(descriptions)
+    arguments, input_schema = collected.finished(descriptions)
     if not collected.has_no_errors:
         return None
     return Signature(
@@ -123,14 +120,21 @@ def read_signature(function: Function, *, name: str, problems: Problems) -> Sign
         description=description,
         input_schema=input_schema,
         output_schema=result_schema(signature.return_annotation, name=name, problems=problems),
+        arguments=arguments,
         parameters=collected.parameters,
+        filled=frozenset(collected.filled),
         context_parameter=collected.context_parameter,
-        takes_others=collected.others is not None,
+        takes_others=collected.takes_others,
     )
 
 
 class _WithFiles(Untitled):
-    """Generates schemas in which `bytes` is an input of `type: file`."""
+    """Generates schemas in which `bytes` is an input of `type: file`. Defaults without a JSON form are omitted."""
+
+    ignored_warning_kinds: set[JsonSchemaWarningKind] = {  # noqa: RUF012 - pydantic's attribute
+        "skipped-choice",
+        "non-serializable-default",
+    }
 
     def bytes_schema(self, schema: core_schema.BytesSchema) -> JsonSchemaValue:
         return {"type": FILE, **({"max_size": schema["max_length"]} if "max_length" in schema else {})}
@@ -140,13 +144,13 @@ class _ParameterCollector:
     def __init__(self, *, name: str, is_async: bool, problems: Problems) -> None:
         self.has_no_errors = True
         self.context_parameter: str | None = None
-        self.others: TypeAdapter[Any] | None = None
-        self.parameters: dict[str, FunctionParameter] = {}
+        self.takes_others = False
+        self.parameters: dict[str, str] = {}
+        self.filled: set[str] = set()
         self._name = name
         self._is_async = is_async
         self._problems = problems
-        self._adapters: dict[str, TypeAdapter[Any]] = {}
-        self._defaults: dict[str, Json] = {}
+        self._fields: dict[str, Any] = {}
 
     def add(self, parameter: inspect.Parameter) -> None:
         hint = Any if parameter.annotation is inspect.Parameter.empty else parameter.annotation
@@ -159,37 +163,29 @@ class _ParameterCollector:
             case inspect.Parameter.VAR_POSITIONAL:
                 self._refuse(f"has *{parameter.name}, but arguments are passed by name")
             case inspect.Parameter.VAR_KEYWORD:
-                self.others = self._adapter(parameter.name, hint)
+                self.takes_others = True
             case _:
                 self._add_argument(parameter.name, hint, parameter.default)
 
-    def schema(self, descriptions: Mapping[str, str]) -> JsonObject:
-        members, definitions = self._member_schemas()
-        for name, member in members.items():
-            if name in descriptions:
-                # `Field(description=…)` takes precedence over the docstring.
-                member.setdefault("description", descriptions[name])
-            if name in self._defaults:
-                member["default"] = self._defaults[name]
-        required = [name for name, parameter in self.parameters.items() if parameter.required]
-        return {
+    def finished(self, descriptions: Mapping[str, str]) -> tuple[type[BaseModel], JsonObject]:
+        """Return the model and the schema of the arguments."""
+        try:
+            model: type[BaseModel] = create_model("Arguments", **self._fields)
+            schema = model.model_json_schema(schema_generator=_WithFiles)
+        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin can define their schema
+            self._refuse(f"has parameters that cannot be created from JSON: {_first_line(error)}")
+            return BaseModel, {}
+        members = schema["properties"]
+        for name in members.keys() & descriptions.keys():
+            # `Field(description=…)` takes precedence over the docstring.
+            members[name].setdefault("description", descriptions[name])
+        return model, {
             "type": "object",
             **({"properties": members} if members else {}),
-            **({"required": required} if required else {}),
-            "additionalProperties": self.others is not None,
-            **definitions,
+            **({"required": schema["required"]} if "required" in schema else {}),
+            "additionalProperties": self.takes_others,
+            **({"$defs": schema["$defs"]} if "$defs" in schema else {}),
         }
-
-    def _member_schemas(self) -> tuple[dict[str, Any], JsonObject]:
-        mode: Literal["validation"] = "validation"
-        try:
-            schemas, definitions = TypeAdapter.json_schemas(
-                [(name, mode, adapter) for name, adapter in self._adapters.items()], schema_generator=_WithFiles
-            )
-        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin can define their schema
-            self._refuse(f"has parameters without a JSON Schema: {_first_line(error)}")
-            return {name: {} for name in self._adapters}, {}
-        return {name: dict(schemas[name, mode]) for name in self._adapters}, definitions
 
     def _add_context(self, name: str, context: type) -> None:
         wanted = Context if self._is_async else SyncContext
@@ -201,56 +197,30 @@ class _ParameterCollector:
         self.context_parameter = name
 
     def _add_argument(self, name: str, hint: Any, default: Any) -> None:
-        required, make_default = default is inspect.Parameter.empty, None
+        # Parameters can have names that a field cannot have, such as `_x` or `model_config`.
+        field = self.parameters[name] = f"p{len(self.parameters)}"
         if isinstance(default, FieldInfo):
-            hint, required = Annotated[hint, default], default.is_required()
-            # A default factory can read other fields of a model (pydantic 2.10), but a function has no such fields.
-            make_default = partial(default.get_default, call_default_factory=True, validated_data={})
-        adapter = self._adapter(name, hint)
-        if adapter is None:
-            return
-        self._adapters[name] = adapter
-        convert = None if is_plain(hint) else adapter.validate_python
-        self.parameters[name] = FunctionParameter(required=required, convert=convert, make_default=make_default)
-        if not required:
-            self._add_default(name, make_default() if make_default else default)
-
-    def _add_default(self, name: str, default: Any) -> None:
-        try:
-            value = to_jsonable_python(default, bytes_mode="base64")
-            # A default that does not match its hint, as in `limit: int = None`, is not shown to clients.
-            self._adapters[name].validate_python(value)
-        except Exception:  # noqa: BLE001 - Boundary: default and validators of the plugin
-            return
-        self._defaults[name] = value
-
-    def _adapter(self, name: str, hint: Any) -> TypeAdapter[Any] | None:
-        try:
-            return TypeAdapter(hint)
-        except Exception as error:  # noqa: BLE001 - Boundary: classes of a plugin can define their schema
-            self._refuse(f"has the parameter {name}, which cannot be created from JSON: {_first_line(error)}")
-            return None
+            self._fields[field] = Annotated[hint, default, Field(alias=name)]
+            if not default.is_required():
+                self.filled.add(name)
+        elif default is inspect.Parameter.empty:
+            self._fields[field] = Annotated[hint, Field(alias=name)]
+        else:
+            self._fields[field] = Annotated[hint, Field(alias=name)], _checked_default(hint, default)
 
     def _refuse(self, reason: str) -> None:
         self._problems.error(f"{self._name} {reason}")
         self.has_no_errors = False
 
 
-_IDENTICAL: Final = frozenset({str, bool, type(None), None, Any, object, dict, list})
-
-
-def is_plain(hint: Any) -> bool:
-    """Return whether JSON values need no conversion to the type of a hint.
-
-    Numbers need a conversion, because JSON can contain 5.0 for an int.
-    """
-    origin, inner = get_origin(hint), get_args(hint)
-    if origin is None:
-        return hint in _IDENTICAL
-    if origin in {dict, list, Union, types.UnionType}:
-        return all(map(is_plain, inner))
-    # Only literal strings need no conversion: JSON can contain 1.0 for the literal 1.
-    return origin is Literal and all(isinstance(value, str) for value in inner)
+def _checked_default(hint: Any, default: Any) -> Any:
+    """Return the default of a field. A default that does not match its hint is not shown to clients."""
+    try:
+        TypeAdapter(hint).validate_python(default)
+    except Exception:  # noqa: BLE001 - Boundary: default and validators of the plugin
+        # As in `limit: int = None`. The schema does not contain the default of a factory.
+        return Field(default_factory=lambda: default)
+    return default
 
 
 def _context_class(hint: Any) -> type | None:

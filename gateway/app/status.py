@@ -221,8 +221,8 @@ def _quotas(found: Mapping[str, ResourceQuota | WriteQuota]) -> dict[str, Json]:
     }
 
 
-def _concurrency(allowed: Quota | None, *, running: int, is_shared: bool) -> dict[str, Json]:
-    if allowed is None or allowed.in_all is None:
+def _concurrency(allowed: Quota, *, running: int, is_shared: bool) -> dict[str, Json]:
+    if allowed.in_all is None:
         return {}
     use = {"used": running, "limit": allowed.in_all, "per_caller": allowed.per_caller}
     return {"concurrency": {**use, **_SHARED[is_shared]}}

@@ -28,8 +28,7 @@ from gateway.catalog.primitives import (
 )
 from gateway.config.loader import Unavailable
 from gateway.config.models.base import defaults_of
-from gateway.config.models.quantities import RateLimit
-from gateway.config.models.server import SamplingLimits, TaskLimits
+from gateway.config.models.server import Limits
 from gateway.config.secrets.redactor import Redactor
 from gateway.errors import Problem
 from gateway.executors.output.sanitizer import Sanitizer
@@ -70,16 +69,7 @@ def names_of(primitive: Primitive) -> tuple[str, ...]:
             return (primitive.name,)
 
 
-class CallLimits(msgspec.Struct, frozen=True, kw_only=True):
-    rate_limit: RateLimit | None = None
-    of_caller: tuple[int, int] | None = None
-    """Limits per caller: the maximum number of running calls, and the maximum number of waiting calls."""
-    of_all: tuple[int, int] | None = None
-    sampling: SamplingLimits = defaults_of(SamplingLimits)
-    tasks: TaskLimits = defaults_of(TaskLimits)
-
-
-NO_LIMITS: Final = CallLimits()
+NO_LIMITS: Final = defaults_of(Limits)
 
 
 # `cached_property` stores its value in `__dict__`, which a struct has only with `dict=True`.
@@ -122,7 +112,7 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     pins: DefinitionDigests = msgspec.field(default_factory=dict)
     """Digests of the served definitions, which can be older, locked versions of the definitions of upstreams."""
     lock_differences: tuple[Difference, ...] = ()
-    limits: CallLimits = NO_LIMITS
+    limits: Limits = NO_LIMITS
     fingerprints: Mapping[str, str] = msgspec.field(default_factory=empty)
     """Digest of each list as clients see it. The keys are "tools", "resources" and "prompts"."""
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from gateway.catalog.catalog import CallLimits, Catalog
+from gateway.catalog.catalog import Catalog
 from gateway.catalog.compile import wire_definitions
 from gateway.catalog.compile.access import compile_access
 from gateway.catalog.compile.context import CompileContext, mask_text
@@ -35,10 +35,8 @@ from gateway.catalog.skill_snapshot import find_skills
 from gateway.config.definition_source import not_offered, with_reviewed
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig
-from gateway.config.models.base import defaults_of
 from gateway.config.models.content import Block
 from gateway.config.models.document import Document
-from gateway.config.models.server import Limits, QueueLengths, Quota, SamplingLimits
 from gateway.config.reading.source_file import digest_of_json
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
@@ -49,9 +47,6 @@ from gateway.net.tls import files_of
 
 Check = Callable[[LoadedConfig, Problems], None]
 """Checks a section that is not compiled into the catalog, such as `auth`."""
-
-_QUEUE: Final = 64
-_QUEUE_IN_ALL: Final = 1024
 
 
 def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
@@ -131,7 +126,9 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         name: replace(view, instructions=None) if instructions_of_view(name) in excluded else view
         for name, view in views.items()
     }
-    limits = _call_limits(document.limits, problems=problems.at("limits"))
+    if document.limits.rate_limit is not None and document.limits.rate_limit.key is not None:
+        message = "`key` is allowed only in `rate_limit` of definitions and of `defaults`"
+        problems.at("limits", "rate_limit", "key").error(message)
     lint(
         document,
         served=dict(compiled.placed),
@@ -162,7 +159,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         redactor=loaded.redactor,
         lock_differences=tuple(lock_differences),
         pins={name: pin for name, pin in pins.items() if name not in excluded},
-        limits=limits,
+        limits=document.limits,
         views=views,
         databases=frozenset(profiles.values()),
     )
@@ -177,21 +174,6 @@ def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], documen
     if lock is None or not lock.excludes or document.server.lock != "enforce":
         return {}
     return {each.name: each.how for each in lock_differences if each.change != "removed" and each.name[0] != CLAIMS}
-
-
-def _call_limits(limits: Limits, *, problems: Problems) -> CallLimits:
-    if limits.rate_limit is not None and limits.rate_limit.key is not None:
-        problems.at("rate_limit", "key").error("`key` is allowed only in `rate_limit` of definitions and of `defaults`")
-    at_once, waiting = limits.concurrency or defaults_of(Quota), limits.queue or defaults_of(QueueLengths)
-    per_caller = _QUEUE if waiting.per_caller is None else waiting.per_caller
-    in_all = _QUEUE_IN_ALL if waiting.in_all is None else waiting.in_all
-    return CallLimits(
-        rate_limit=limits.rate_limit,
-        of_caller=None if at_once.per_caller is None else (at_once.per_caller, per_caller),
-        of_all=None if at_once.in_all is None else (at_once.in_all, in_all),
-        sampling=limits.sampling or defaults_of(SamplingLimits),
-        tasks=limits.tasks,
-    )
 
 
 def _compile_connections(

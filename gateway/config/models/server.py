@@ -211,9 +211,9 @@ class Quota(Model):
 class QueueLengths(Model):
     """Maximum number of waiting calls, per caller and in total. With 0, calls do not wait."""
 
-    per_caller: Count | None = None
+    per_caller: Count = 64
     """Calls of one caller."""
-    in_all: Count | None = None
+    in_all: Count = 1024
     """Calls of all callers together."""
 
 
@@ -230,6 +230,7 @@ _COUNT: Final = {"type": "integer", "minimum": 1}
 
 WrittenQuota = Annotated[Quota, value_for("per_caller", _COUNT)]
 """A plain number is the limit per caller."""
+WrittenQueue = Annotated[QueueLengths, value_for("per_caller", {"type": "integer", "minimum": 0})]
 WrittenTotal = Annotated[Quota, value_for("in_all", _COUNT)]
 """A plain number is the limit for all callers together."""
 
@@ -252,12 +253,12 @@ class Limits(Model):
     """Rate limits of calls, such as 100/minute per caller. A call is a `tools/call`, `resources/read`, `prompts/get` or
     `completion/complete`. Each kind of list has its own counter with the same limit. A caller is the authenticated
     identity, or otherwise the client's address (for IPv6, its /64 network). A retry with the user's answers counts."""
-    concurrency: WrittenQuota | None = None
+    concurrency: WrittenQuota = defaults_of(Quota)
     """Maximum number of concurrent calls, such as 8 per caller. Calls that wait for the user's answer do not count."""
-    queue: Annotated[QueueLengths, value_for("per_caller", {"type": "integer", "minimum": 0})] | None = None
+    queue: WrittenQueue = defaults_of(QueueLengths)
     """Number of calls that can wait for `concurrency`. Further calls are rejected; with 0, immediately. Default 64 per
     caller, 1024 in total."""
-    sampling: SamplingLimits | None = None
+    sampling: SamplingLimits = defaults_of(SamplingLimits)
     """Limits on the requests that tools send to the client's model."""
     sessions: WrittenTotal = defaults_of(Quota, in_all=10_000)
     """Concurrent sessions. Default of `per_caller`: half of `in_all`, or 100 if that is more, up to `in_all`."""
@@ -280,3 +281,14 @@ class Limits(Model):
     """Maximum number of concurrent calls of synchronous Python functions."""
     request_depth: PositiveCount = 64
     """Maximum nesting depth of the JSON in a message."""
+
+    @property
+    def of_caller(self) -> tuple[int, int] | None:
+        """Maximum number of running calls and of waiting calls of one caller, or None for no limit."""
+        running = self.concurrency.per_caller
+        return None if running is None else (running, self.queue.per_caller)
+
+    @property
+    def of_all(self) -> tuple[int, int] | None:
+        running = self.concurrency.in_all
+        return None if running is None else (running, self.queue.in_all)

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from gateway import exact_json, plugin
 from gateway.access.claims import digest_of_facts
-from gateway.catalog.catalog import NO_LIMITS, CallLimits
+from gateway.catalog.catalog import NO_LIMITS
 from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemplate, Tool
 from gateway.config.models.quantities import RateLimit
+from gateway.config.models.server import Limits
 from gateway.deadline import Deadline
 from gateway.errors import (
     ErrorCode,
@@ -164,7 +165,7 @@ class Run(msgspec.Struct, eq=False):
                 await self._opened.close(cancelled)  # otherwise its requests stay open until `ask_timeout`
             raise
 
-    async def _acquired(self, key: str, limit: Limit, limits: CallLimits) -> ConcurrencyPermit:
+    async def _acquired(self, key: str, limit: Limit, limits: Limits) -> ConcurrencyPermit:
         call = self.call
         try:
             return await call.server.concurrency.acquire(

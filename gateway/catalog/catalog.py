@@ -162,15 +162,16 @@ class Catalog(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def _listing(self, primitives: Iterable[Primitive]) -> "Catalog":
         primitives = tuple(primitives)
-        return replace(
+        found = replace(
             self,
             tools={each.name: each for each in primitives if isinstance(each, Tool)},
             resources={each.uri: each for each in primitives if isinstance(each, Resource)},
             resource_templates=tuple(each for each in primitives if isinstance(each, ResourceTemplate)),
             prompts={each.name: each for each in primitives if isinstance(each, Prompt)},
             skills={each.uri: each.skill for each in primitives if isinstance(each, Resource) and each.skill},
-            fingerprints=_fingerprints(primitives),
         )
+        # The order of the lists, which does not depend on the order of `primitives`.
+        return replace(found, fingerprints=_fingerprints(found.primitives()))
 
     def primitives(self) -> Iterator[Primitive]:
         return chain[Primitive](

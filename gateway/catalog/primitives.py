@@ -14,7 +14,7 @@ import orjson
 
 from gateway import exact_json
 from gateway.catalog.arguments import CompiledArguments
-from gateway.config.models.definition_keys import ASK_TIMEOUT
+from gateway.config.models.definition_keys import ASK_TIMEOUT, ToolTask
 from gateway.config.models.definitions import PromptArgument
 from gateway.config.models.quantities import RateLimit
 from gateway.executors.invocation import Blocks, Executor, Invocation, Outcome, Relayed, ToolResult
@@ -91,19 +91,6 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the definition as clients see it, or b"" until it is known."""
 
 
-class TaskRules(msgspec.Struct, frozen=True, kw_only=True):
-    is_required: bool
-    """Whether clients must support tasks."""
-    asks_before: bool
-    """Whether the tool asks the client all its questions before the task is created."""
-    after: float
-    """Seconds until a running call becomes a task."""
-    ttl_ms: int
-    poll_ms: int
-    restarts: int
-    """How many times a task is restarted if the process dies."""
-
-
 class Tool(Primitive, frozen=True, kw_only=True):
     kind = "tools"
     executor: Executor
@@ -116,7 +103,8 @@ class Tool(Primitive, frozen=True, kw_only=True):
     header_parameters: tuple[HeaderParameter, ...] = ()
     name_in_app: str = ""
     """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call the tool."""
-    task: TaskRules | None = None
+    task: ToolTask | None = None
+    """How calls become tasks, with the defaults of the file. None if calls never become tasks."""
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True):

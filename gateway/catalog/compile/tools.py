@@ -12,11 +12,11 @@ from gateway.catalog.compile.backends import BACKENDS, cached, compile_backend, 
 from gateway.catalog.compile.common_fields import common_fields
 from gateway.catalog.compile.context import MAX_SIZE, CompileContext, refuse_caller_as_input, warn_of_unused
 from gateway.catalog.compile.relayed import relayed_of
-from gateway.catalog.primitives import TaskRules, Tool
+from gateway.catalog.primitives import Tool
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models import definitions as models
 from gateway.config.models.base import defaults_of
-from gateway.config.models.definition_keys import Output, TaskDefaults
+from gateway.config.models.definition_keys import Output, TaskDefaults, ToolTask
 from gateway.executors.output.compiler import OF_FIXED_CONTENT, compile_output
 from gateway.executors.output.output_store import MAX_OUTPUT_BYTES
 from gateway.executors.output.size_limit import DEFAULT_MAX_SIZE
@@ -30,8 +30,6 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 _MAX_NAME_LENGTH: Final = 64
 """The maximum length of tool names in the APIs of several model providers."""
-
-_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def compile_tool(name: str, config: models.Tool, *, problems: Problems, context: CompileContext) -> Tool | None:
@@ -68,7 +66,7 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
     description = described(config, signature)
     if description is None:
         problems.warning("has no `description`: models need it to choose a tool")
-    task = _task_rules(config, defaults=context.defaults.task, problems=problems)
+    task = _task(config, defaults=context.defaults.task, problems=problems)
     return Tool(
         **common_fields("tools", name, config, scope=scope, context=context),
         definition=wire_definitions.tool_definition(
@@ -143,7 +141,7 @@ def _reshapes(output: Output) -> bool:
     return output.schema_ is not None or output.select is not None or output.format not in {"auto", "json"}
 
 
-def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Problems) -> TaskRules | None:
+def _task(config: models.Tool, *, defaults: TaskDefaults, problems: Problems) -> ToolTask | None:
     task = config.task
     if task is None:
         return None
@@ -153,12 +151,6 @@ def _task_rules(config: models.Tool, *, defaults: TaskDefaults, problems: Proble
         )
     if task.mode == "never":
         return None
-    return TaskRules(
-        is_required=task.mode == "required",
-        asks_before=task.ask == "before",
-        # Required tasks start at once, because the result can only be a task.
-        after=task.after.total_seconds() if task.mode == "optional" else 0,
-        ttl_ms=(task.ttl or defaults.ttl) // _MILLISECOND,
-        poll_ms=task.poll // _MILLISECOND,
-        restarts=task.restart,
-    )
+    # Required tasks start at once, because the result can only be a task.
+    after = task.after if task.mode == "optional" else timedelta()
+    return task.model_copy(update={"ttl": task.ttl or defaults.ttl, "after": after})

@@ -4,7 +4,8 @@ from typing import Final
 
 import structlog
 
-from gateway.catalog.primitives import TaskRules, Tool
+from gateway.catalog.primitives import Tool
+from gateway.config.models.definition_keys import ToolTask
 from gateway.deadline import DeadlineExceededError
 from gateway.errors import ArgumentsError, ErrorCode, ExecutionError, MissingCapabilityError, OverLimitError, RpcError
 from gateway.json_types import JsonObject
@@ -57,11 +58,11 @@ async def call_tool(call: Call) -> JsonObject:
     return results.tool_result(result, call.revision)
 
 
-def _accepts_task(call: Call, rules: TaskRules) -> bool:
+def _accepts_task(call: Call, config: ToolTask) -> bool:
     """Return whether the call can become a task. Raise MissingCapabilityError if a task is required but unsupported."""
     if declares_tasks(call.terms.capabilities, call.revision):
         return True
-    if rules.is_required:
+    if config.mode == "required":
         raise missing_extension()
     return False
 

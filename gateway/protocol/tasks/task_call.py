@@ -9,6 +9,7 @@ stored before the tool starts.
 import asyncio
 import math
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
 import structlog
@@ -16,7 +17,8 @@ from msgspec.structs import replace
 
 from gateway import exact_json
 from gateway.catalog.catalog import Catalog
-from gateway.catalog.primitives import TaskRules, Tool
+from gateway.catalog.primitives import Tool
+from gateway.config.models.definition_keys import ToolTask
 from gateway.control_characters import visible
 from gateway.errors import (
     ErrorCode,
@@ -57,6 +59,7 @@ _FIRST_STEPS: Final = 8
 _ONE_TRY: Final = frozenset({"inputResponses", "requestState"})
 _OF_THE_REQUEST: Final = (InvalidRetryError, MissingCapabilityError, StoreUnavailableError)
 """Errors that reject the request, so that no task is created."""
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _MAX_MESSAGE_LENGTH: Final = 1000
 
 
@@ -166,12 +169,12 @@ class TaskCall:
             requester = self.open_requester(call, definition=self._tool.version)
             return Ending(status=TaskStatus.INPUT_REQUIRED, questions=requester.questions(), memory=requester.memory())
 
-    async def answer(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
+    async def answer(self, task_id: str, call: Call, config: ToolTask, arguments: JsonObject) -> JsonObject:
         """Return a task or a result. For the exceptions, see the function `answer` of this module."""
         try:
-            if not rules.is_required or rules.asks_before or call.has_input_responses:
-                return await self._run_then_store(task_id, call, rules, arguments)
-            task = self._record(task_id, call, rules)
+            if config.mode != "required" or config.ask == "before" or call.has_input_responses:
+                return await self._run_then_store(task_id, call, config, arguments)
+            task = self._record(task_id, call, config)
             # Set this before the write, because a cancelled write may have succeeded.
             self._may_be_stored = True
             await self._tasks.add(task)
@@ -199,11 +202,12 @@ class TaskCall:
             raise
         return self._answered(self._run, working)
 
-    async def _run_then_store(self, task_id: str, call: Call, rules: TaskRules, arguments: JsonObject) -> JsonObject:
+    async def _run_then_store(self, task_id: str, call: Call, config: ToolTask, arguments: JsonObject) -> JsonObject:
         """Run the tool for some time as an ordinary call. Return a task if the tool has not ended by then."""
         working = self._begin(call, arguments)
         try:
-            seconds = max(rules.after, ASKS_WITHIN) if rules.asks_before else rules.after
+            after = config.after.total_seconds()
+            seconds = max(after, ASKS_WITHIN) if config.ask == "before" else after
             if seconds:
                 await asyncio.wait({working}, timeout=seconds)
             else:
@@ -211,10 +215,10 @@ class TaskCall:
             await self._wait_if_asking(working)
             self._check_request()
             requester = self._requester
-            if working.done() and rules.after and (requester is None or not requester.is_waiting):
+            if working.done() and config.after and (requester is None or not requester.is_waiting):
                 return self._direct()
             self._is_request_open = False  # later input requests belong to the task
-            task = self._record(task_id, call, rules)
+            task = self._record(task_id, call, config)
             if working.done():
                 task = ended(task, working.result())  # stored only once
             elif requester is not None and requester.has_memory:
@@ -224,7 +228,7 @@ class TaskCall:
                 await self._tasks.add(task)
             except NotStoredError:
                 self._is_request_open, self._may_be_stored = True, False
-                if rules.is_required:
+                if config.mode == "required":
                     raise
                 # Continue as an ordinary call.
                 self._can_be_task = False
@@ -262,8 +266,8 @@ class TaskCall:
     def _asks_before(self, where: Where | None) -> bool:
         if not self._is_request_open:
             return False
-        is_wanted = where == "before" or (where is None and self._tool.task is not None and self._tool.task.asks_before)
-        return is_wanted or not self._can_be_task
+        wanted = self._tool.task.ask if where is None and self._tool.task is not None else where
+        return wanted == "before" or not self._can_be_task
 
     async def _wait_if_asking(self, working: asyncio.Task[Ending]) -> None:
         if (requester := self._requester) is not None and requester.is_asking_before:
@@ -284,7 +288,7 @@ class TaskCall:
             raise AwaitingInput(self._requester.answer_with_questions())
         return self._result
 
-    def _record(self, task_id: str, call: Call, rules: TaskRules) -> Task:
+    def _record(self, task_id: str, call: Call, config: ToolTask) -> Task:
         now = self._tasks.clock()
         params = {name: value for name, value in call.params.items() if name not in _ONE_TRY}
         content: JsonObject = {
@@ -308,8 +312,8 @@ class TaskCall:
             created=now,
             updated=now,
             ttl_ms=self._ttl_ms,
-            poll_ms=rules.poll_ms,
-            restarts=rules.restarts,
+            poll_ms=config.poll // _MILLISECOND,
+            restarts=config.restart,
             runner=self._tasks.id,
             message=self._message,
         )
@@ -339,12 +343,12 @@ def unavailable(problem: str) -> RpcError:
     return RpcError(ErrorCode.INTERNAL_ERROR, f"Cannot create a task: {problem}")
 
 
-def _ttl_ms(rules: TaskRules, call: Call) -> int:
-    longest = call.catalog.limits.tasks.ttl
-    return rules.ttl_ms if longest is None else min(rules.ttl_ms, round(longest.total_seconds() * 1000))
+def _ttl_ms(config: ToolTask, call: Call) -> int:
+    limits = (config.ttl, call.catalog.limits.tasks.ttl)
+    return min(each for each in limits if each is not None) // _MILLISECOND
 
 
-async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject) -> JsonObject | None:
+async def answer(call: Call, tool: Tool, config: ToolTask, arguments: JsonObject) -> JsonObject | None:
     """Return a task or the result of the call. Return None if the tool needs no task and tasks are unavailable.
 
     Raises:
@@ -354,14 +358,14 @@ async def answer(call: Call, tool: Tool, rules: TaskRules, arguments: JsonObject
     """
     tasks = call.server.tasks
     if problem := tasks.problem:
-        if rules.is_required:
+        if config.mode == "required":
             raise unavailable(problem)
         return None
     try:
         task_id = tasks.limiter.reserve(call.caller.rate_limit_key, call.catalog.limits.tasks)
     except OverLimitError as error:
         raise TooManyRequestsError(str(error), retry_after=error.retry_after) from error
-    return await TaskCall(call.caller, tool, tasks, request=call).answer(task_id, call, rules, arguments)
+    return await TaskCall(call.caller, tool, tasks, request=call).answer(task_id, call, config, arguments)
 
 
 async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Caller], Catalog]) -> Ending:

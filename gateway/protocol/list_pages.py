@@ -5,13 +5,12 @@ from itertools import islice
 from typing import Final
 
 import msgspec
-from itsdangerous import BadData, URLSafeSerializer
 
 from gateway.catalog.catalog import Catalog
 from gateway.errors import ErrorCode, RpcError
 from gateway.json_types import Json, JsonObject
 from gateway.protocol import results
-from gateway.state.keys import SigningKeys, from_keys
+from gateway.state.keys import SignedTokens, SigningKeys
 from gateway.wire import downgrade, jsonrpc
 
 
@@ -115,6 +114,12 @@ def _stale() -> RpcError:
     return RpcError(ErrorCode.INVALID_PARAMS, "Stale cursor: the list has changed. Request it again without a cursor.")
 
 
+class _Cursor(msgspec.Struct, frozen=True, array_like=True):
+    list_name: str
+    fingerprint: str
+    position: Json
+
+
 class Cursors:
     """Issues and checks pagination cursors.
 
@@ -123,28 +128,16 @@ class Cursors:
     """
 
     def __init__(self, keys: SigningKeys) -> None:
-        self._serializers: Final = from_keys(
-            keys, lambda newest_first: [URLSafeSerializer(key, salt="cursor") for key in newest_first]
-        )
+        self._tokens: Final = SignedTokens(keys, _Cursor, purpose="cursor")
 
     def issue(self, list_name: str, fingerprint: str, position: Json) -> str:
-        return str(self._serializers()[0].dumps([list_name, fingerprint, position]))
+        return self._tokens.sign(_Cursor(list_name, fingerprint, position))
 
     def redeem(self, cursor: Json, list_name: str, fingerprint: str) -> Json:
         """Return the position in a cursor. Raise RpcError (-32602) if the cursor is invalid or stale."""
-        content = self._content(cursor) if isinstance(cursor, str) else None
-        if not isinstance(content, list) or content[0] != list_name:
+        content = self._tokens.read(cursor) if isinstance(cursor, str) else None
+        if content is None or content.list_name != list_name:
             raise RpcError(ErrorCode.INVALID_PARAMS, "Invalid cursor")
-        if content[1] != fingerprint:
+        if content.fingerprint != fingerprint:
             raise _stale()
-        return content[2]
-
-    def _content(self, cursor: str) -> Json:
-        """Return the signed content of a cursor, or None if the cursor was forged or altered."""
-        for serializer in self._serializers():
-            try:
-                content = serializer.loads(cursor)
-            except BadData:
-                continue
-            return content if serializer.dumps(content) == cursor else None  # base64 decoding is lenient
-        return None
+        return content.position

@@ -143,6 +143,11 @@ class SignedTokens(Generic[T]):
     def sign(self, content: T) -> str:
         return self._signers()[0].sign(base64.urlsafe_b64encode(msgspec.json.encode(content)).rstrip(b"=")).decode()
 
+    def marks(self, value: bytes) -> list[str]:
+        """Return a digest of a value with each key, newest first. Clients cannot infer the value."""
+        digests = (hmac.digest(signer.derive_key(), value, "sha256")[:16] for signer in self._signers())
+        return [base64.urlsafe_b64encode(digest).decode() for digest in digests]
+
     def read(self, token: str) -> T | None:
         """Return the content of a token, or None if it is invalid."""
         if not token.isascii():

@@ -49,15 +49,14 @@ class Authorization(Protocol):
     def is_per_caller(self) -> bool:
         """Whether each caller has separate credentials."""
 
-    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
+    async def sign(self, request: Request, subject: Subject | None) -> Request:
         """Return the request with the credentials of `subject`. None means the gateway itself.
 
         Raises:
             ExecutionError: The caller has no credentials. The message is for the model and contains no secrets.
-            DeadlineExceededError: The credentials were not available by `deadline` (the event loop's clock).
         """
 
-    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:
+    async def renew(self, rejection: Rejection, subject: Subject | None) -> bool:
         """Renew rejected credentials. Return whether to retry, or raise ExecutionError if the caller must sign in."""
 
 
@@ -72,10 +71,10 @@ class FixedAuthorization(msgspec.Struct, frozen=True, kw_only=True):
         """Hide the value from tracebacks and logs."""
         return f"FixedAuthorization({self.summary})"
 
-    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:  # noqa: ARG002
+    async def sign(self, request: Request, subject: Subject | None) -> Request:  # noqa: ARG002
         return replace(request, headers=(*request.headers, *bound({AUTHORIZATION: self.value})))
 
-    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
+    async def renew(self, rejection: Rejection, subject: Subject | None) -> bool:  # noqa: ARG002
         return False
 
 
@@ -87,7 +86,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     entry: ServiceEntry
     sign_ins: SignIns
 
-    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:  # noqa: ARG002
+    async def sign(self, request: Request, subject: Subject | None) -> Request:
         is_use = subject is not None and subject.is_calling
         name, tokens = await self.sign_ins.tokens(self.entry, self._owner(subject), is_use=is_use)
         if tokens is not None and self.sign_ins.is_over(tokens, _MARGIN_SECONDS):
@@ -99,7 +98,7 @@ class UserAuthorization(msgspec.Struct, frozen=True, kw_only=True):
             return request
         raise SignInRequiredError(self.sign_ins, self.entry, subject)
 
-    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
+    async def renew(self, rejection: Rejection, subject: Subject | None) -> bool:
         request, headers = rejection.request, rejection.headers
         challenges = headers.getall("WWW-Authenticate", ())
         challenge = challenge_parameters(challenges)

@@ -163,7 +163,7 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     """The accepted issuers of callers' tokens. Tokens of other issuers are never sent to the authorization server."""
     outbound: OutboundTokens
 
-    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
+    async def sign(self, request: Request, subject: Subject | None) -> Request:
         token = self._token_of(subject)
         if self.is_per_caller:
             if subject is None:
@@ -178,15 +178,10 @@ class TokenAuthorization(msgspec.Struct, frozen=True, kw_only=True):
                     f"This service requires an access token issued by {' or '.join(sorted(self.subject_issuers))}. "
                     f"Your token was issued by {subject.issuer}"
                 )
-        began = asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout_at(deadline):
-                found = await self.outbound.tokens.get(self._key_of(token), lambda: self._fetch(token))
-        except TimeoutError as error:
-            raise DeadlineExceededError("Signing in", deadline - began) from error
+        found = await self.outbound.tokens.get(self._key_of(token), lambda: self._fetch(token))
         return with_token(request, found.value, key=found.proof_key, nonces=self.endpoint.nonces)
 
-    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:  # noqa: ARG002
+    async def renew(self, rejection: Rejection, subject: Subject | None) -> bool:
         token = self._token_of(subject)
         if rejection.status != 401 or (self.is_per_caller and token is None):
             return False

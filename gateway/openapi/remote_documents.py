@@ -80,7 +80,7 @@ def compile_fetcher(config: OpenApi, connection: Connection | None, *, document:
         # Without `encoded`, yarl resolves `%2e%2e` and requests another document.
         request = Request(method="GET", url=parse_url(url, encoded=True), headers=tuple(fields))
         if authorization is not None and is_home:
-            request = await authorization.sign(request, None, deadline=deadline)
+            request = await authorization.sign(request, None)
         response = await sender.send(request, deadline=deadline)
         if response.status == 304 and etag:
             return None

@@ -293,6 +293,21 @@ async def test_expired_token_is_refreshed_once_for_all_calls(tmp_path: Path, idp
         assert idp.grants["refresh_token"] == 2
 
 
+async def test_slow_refresh_counts_against_the_timeout_of_a_call_and_continues(tmp_path: Path, idp: Provider) -> None:
+    idp.lifetime = 1
+    file = file_for(idp)
+    file["tools"]["whoami"]["timeout"] = "1s"
+    async with serving(tmp_path, file) as served:
+        await served.sign_in(ANN)
+        idp.lifetime = 3600
+        idp.free.clear()
+        assert await served.text(ANN) == "Signing in timed out after 1.0 s"
+        idp.free.set()
+        while await served.text(ANN) != "ann":
+            pass
+        assert idp.grants["refresh_token"] == 1
+
+
 async def test_failed_refresh_keeps_tokens_unless_the_grant_is_invalid(tmp_path: Path, idp: Provider) -> None:
     async with serving(tmp_path, file_for(idp)) as served:
         await served.sign_in(ANN)

@@ -110,8 +110,7 @@ class SignedIn:
     async def send(self, subject: Subject | None) -> None:
         """Sign a request, as a call or a list request does."""
         request = Request(method="GET", url=URL(self.entry.service_url), headers=())
-        deadline = asyncio.get_running_loop().time() + SECONDS
-        await self.authorization.sign(request, subject, deadline=deadline)
+        await self.authorization.sign(request, subject)
 
 
 @asynccontextmanager

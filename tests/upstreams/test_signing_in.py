@@ -241,13 +241,12 @@ class RecordingAuthorization:
     def __init__(self) -> None:
         self.subjects: list[Subject | None] = []
 
-    async def sign(self, request: Request, subject: Subject | None, *, deadline: float) -> Request:
-        del deadline
+    async def sign(self, request: Request, subject: Subject | None) -> Request:
         self.subjects.append(subject)
         return request
 
-    async def renew(self, rejection: Rejection, subject: Subject | None, *, deadline: float) -> bool:
-        del rejection, subject, deadline
+    async def renew(self, rejection: Rejection, subject: Subject | None) -> bool:
+        del rejection, subject
         return False
 
 

@@ -1,13 +1,13 @@
 import asyncio
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.client import responses
 from itertools import count
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -42,6 +42,8 @@ from gateway.telemetry.trace import TRACEPARENT, TraceContext
 from gateway.threads import DaemonThreadPool, run_in_thread
 
 log: Final = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 _SERVER_ERROR: Final = 500
 MAX_EXCERPT: Final = 2000
@@ -139,14 +141,15 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
         # Requests for pages of another origin are sent without credentials.
         if self.authorization is None or request.home is not None:
             return await self._send(request, invocation, deadline=deadline)
+        subject = invocation.call.caller.subject
         for attempt in count(1):
-            signed = await self.authorization.sign(request, invocation.call.caller.subject, deadline=deadline)
+            signed = await _in_time(self.authorization.sign(request, subject), deadline)
             result = await self._send(signed, invocation, deadline=deadline)
             # RFC 9110 §15.5.2: a request with a 401 response was not applied, so any method can be repeated.
             if not isinstance(result, Response) or result.status not in REJECTIONS or result.is_redirected:
                 break
             rejected = Rejection(signed, result.status, result.headers, attempt)
-            if not await self.authorization.renew(rejected, invocation.call.caller.subject, deadline=deadline):
+            if not await _in_time(self.authorization.renew(rejected, subject), deadline):
                 break
         return result
 
@@ -201,6 +204,15 @@ class HttpExecutor(msgspec.Struct, frozen=True, kw_only=True):
 def _variables(response: Response) -> JsonObject:
     headers: JsonObject = {name.lower(): _field(response.headers, name) for name in response.headers}
     return {"status": response.status, "headers": headers}
+
+
+async def _in_time(step: Awaitable[T], deadline: float) -> T:
+    began = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await step
+    except TimeoutError as error:
+        raise DeadlineExceededError("Signing in", deadline - began) from error
 
 
 def _summary(response: Response) -> list[str]:

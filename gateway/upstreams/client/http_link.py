@@ -67,7 +67,6 @@ _SESSION_NOT_FOUND: Final = -32001
 """The JSON-RPC error code that several SDKs use for an unknown session. Other errors also have this code."""
 MAX_BODY: Final = 32 * 2**20
 _MAX_REDIRECTS: Final = 3
-_SIGN_IN_SECONDS: Final = 30.0
 _EXCERPT: Final = 300
 # RFC 9110 §15.5.14, §15.5.15, §15.5.21, RFC 6585 §4, §5: errors that concern one request.
 _OF_THE_REQUEST: Final = frozenset({413, 414, 422, 429, 431})
@@ -119,14 +118,14 @@ class HttpChannel:
             for attempt in count(1):
                 signed = request
                 if authorization is not None:
-                    signed = await _authenticated(authorization.sign(request, subject, deadline=_deadline()))
+                    signed = await _authenticated(authorization.sign(request, subject))
                 async with self._sender.exchange(signed) as answer:
                     # RFC 6750 §3.1: a token can be revoked before it expires (`invalid_token`).
                     rejected = Rejection(signed, answer.status, answer.headers, attempt)
                     if (
                         authorization is None
                         or answer.status not in REJECTIONS
-                        or not await _authenticated(authorization.renew(rejected, subject, deadline=_deadline()))
+                        or not await _authenticated(authorization.renew(rejected, subject))
                     ):
                         self.subject = subject or self.subject  # a session outlives the tokens of its caller
                         yield answer
@@ -157,10 +156,6 @@ class HttpChannel:
         if url == self.url and request.method == "POST" and status != 302:
             self.url = target
         return replace(request, url=target)
-
-
-def _deadline() -> float:
-    return asyncio.get_running_loop().time() + _SIGN_IN_SECONDS
 
 
 async def _authenticated(step: Awaitable[T]) -> T:

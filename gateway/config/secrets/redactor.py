@@ -84,9 +84,6 @@ class Redactor:
         self._verbatim: Final = SubstringSearch(map(encode, verbatim))
         self._in_json: Final = SubstringSearch([*map(encode, verbatim), *map(_in_json, verbatim)])
         self._canonical: Final = SubstringSearch(form for each in self._secrets for form in canonical_forms_of(each))
-        self._are_canonical: Final = all(len(canonical(form)) >= MIN_SECRET_LENGTH for form in self._verbatim.all)
-        # Canonical forms are almost never longer than the text. `&nGt;` and `&nLt;` expand from 5 to 6 bytes.
-        self._shortest: Final = min(map(len, (*self._verbatim.all, *self._canonical.all)), default=0) * 5 // 6
         self._longest_torn: Final = (
             # One less than the longest form, because a whole form is masked anyway.
             max((longest_form_of(each) for each in self._secrets if len(each) >= MIN_SECRET_LENGTH), default=1) - 1
@@ -128,11 +125,8 @@ class Redactor:
         return self._is_own_in(data)
 
     def _is_own_in(self, data: bytes) -> bool:
-        if not self._verbatim.all or len(data) < self._shortest:
-            return False
-        # Without escapes, a string that contains a verbatim form also contains its canonical form.
-        is_plain = self._are_canonical and not (b"\\" in data or b"%" in data or b"&" in data)
-        return (not is_plain and self._verbatim.is_in(data)) or self._canonical.is_in(canonical(data))
+        has_secrets = bool(self._verbatim.all)
+        return has_secrets and (self._verbatim.is_in(data) or self._canonical.is_in(canonical(data)))
 
     def strictly(self, text: str) -> str:
         """Mask secrets, including short ones that are whole words, in a message that quotes the configuration file."""

@@ -1,10 +1,8 @@
 """Compiles inputs of `type: file`, and creates the schema for clients, which shows files as strings."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final
 
-import orjson
 from pydantic import ValidationError
 
 from gateway.config.diagnostics.problems import Problems
@@ -26,7 +24,6 @@ Place = Callable[[DocumentPath], DocumentPath]
 """Maps a path in a schema to the path of the same node in the configuration."""
 
 FILE: Final = "file"
-_WORDS: Final = re.compile(rb'"(?:file|max_size|media_types)"')
 _ENVELOPE: Final = 1024
 """Estimated size of a message without the file, in bytes."""
 _OURS: Final = frozenset({"max_size", "media_types"})
@@ -73,7 +70,7 @@ def compile_file_inputs(
     Warn if a file of the maximum size does not fit into a message of `max_body` bytes.
     """
     inputs = []
-    for path, found in _schemas_in(schema) if _mentions_file(schema) else ():
+    for path, found in _schemas_in(schema):
         if is_file_input(found):
             inputs.append((path, found))
             continue
@@ -104,13 +101,6 @@ def _schemas_in(schema: JsonObject) -> Iterator[tuple[DocumentPath, JsonObject]]
         path, found = waiting.pop()
         yield path, found
         waiting += [((*path, *step), below) for step, below in subschemas(found)]
-
-
-def _mentions_file(schema: JsonObject) -> bool:
-    try:
-        return _WORDS.search(orjson.dumps(schema)) is not None
-    except (TypeError, RecursionError):  # reported when the schema is compiled
-        return True
 
 
 def _leading_to_files(root: JsonObject) -> set[int]:

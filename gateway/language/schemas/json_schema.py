@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
 from typing import Final
 
@@ -47,7 +47,12 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cost: ValidationCost
     is_foreign: bool
     """Whether another server validates values again. If so, values that are too expensive to check are accepted."""
-    is_valid: Callable[[Json], bool]
+
+    def is_valid(self, instance: Json) -> bool:
+        # Check the cost first: the engine cannot be interrupted and holds the GIL.
+        if self.cost.limit_exceeded(instance) is not None:
+            return self.is_foreign
+        return bool(self.engine.is_valid(instance))
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
         """Return up to `MAX_ERRORS` errors. `noun` is the word for a member of the value, such as `argument`."""
@@ -175,10 +180,7 @@ def _compiled(schema: JsonObject, *, is_foreign: bool = False) -> Validator | li
         return [copy]
     # The cache key is text, because 1, 1.0 and true are equal in Python.
     shared = _shared(orjson.dumps(rewritten(copy, _drop_free_text)), is_foreign=is_foreign)
-    if isinstance(shared, Validator):
-        return replace(shared, schema=copy)
-    problems = check_schema(copy)  # check again with descriptions, which messages can quote
-    return problems if isinstance(problems, list) else shared
+    return replace(shared, schema=copy) if isinstance(shared, Validator) else shared
 
 
 def _drop_free_text(schema: dict[str, Json]) -> None:
@@ -205,13 +207,7 @@ def _shared(data: bytes, *, is_foreign: bool) -> Validator | list[SchemaError]:
         )
     except ValueError as error:  # rejected by the engine only
         return [SchemaError(path=(), message=str(error).partition("\n")[0])]
-    is_valid = engine.is_valid if cost.is_light else partial(_is_cheap_and_valid, engine, cost, is_foreign)
-    return Validator(schema=schema, engine=engine, cost=cost, is_foreign=is_foreign, is_valid=is_valid)
-
-
-def _is_cheap_and_valid(engine: jsonschema_rs.Validator, cost: ValidationCost, is_foreign: bool, value: Json) -> bool:  # noqa: FBT001
-    # Check the cost first: the engine cannot be interrupted and holds the GIL.
-    return is_foreign if cost.limit_exceeded(value) is not None else engine.is_valid(value)
+    return Validator(schema=schema, engine=engine, cost=cost, is_foreign=is_foreign)
 
 
 _NOT_ASSERTED: Final = (
@@ -224,9 +220,8 @@ _FORMATS: Final[dict[str, Callable[..., bool]]] = {
     "uuid": jsonschema_rs.Draft202012Validator({"format": "uuid"}, validate_formats=True).is_valid,
 }
 
-_EMPTY: Final = jsonschema_rs.Draft202012Validator({})
 _ANYTHING: Final = Validator(
-    schema={}, engine=_EMPTY, cost=ValidationCost(), is_foreign=False, is_valid=_EMPTY.is_valid
+    schema={}, engine=jsonschema_rs.Draft202012Validator({}), cost=ValidationCost(), is_foreign=False
 )
 
 

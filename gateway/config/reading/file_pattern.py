@@ -2,9 +2,8 @@
 
 import glob
 import os
-from collections.abc import Iterator
-from fnmatch import fnmatch
-from itertools import islice, pairwise
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -44,19 +43,19 @@ class FilePattern(msgspec.Struct, frozen=True):
         return "/" in self.pattern or self.pattern == "**"
 
     def found(self) -> list[Path]:
-        """Return the matching files without duplicates.
+        """Return the matching files without duplicates, sorted.
 
         Raises:
             UnreadableError: the search exceeds `MOST_ENTRIES`.
         """
         # `**/**` equals `**` but would be searched twice.
-        steps = [step for step, after in pairwise([*self.pattern.split("/"), ""]) if (step, after) != ("**", "**")]
-        found = _Walk().paths(str(self.directory), tuple(steps))
-        return list(dict.fromkeys(Path(os.path.normpath(path)) for path in found))
+        steps = re.sub(r"(?<![^/])\*\*(/\*\*)+(?=/|$)", "**", self.pattern).split("/")
+        found = _Search().paths(str(self.directory), steps)
+        return sorted({Path(os.path.normpath(path)) for path in found})
 
 
-class _Walk:
-    """Finds files like `glob.glob(…, recursive=True)`, but with a limit.
+class _Search:
+    """Finds files like `glob.glob(…, recursive=True)`, but with a limit for `**`.
 
     `Path.glob` would include hidden files, and does not support `..`.
     """
@@ -64,64 +63,37 @@ class _Walk:
     def __init__(self) -> None:
         self._left = MOST_ENTRIES
         self._entered: set[tuple[int, int, int]] = set()
-        """Device, inode and remaining steps of each search for `**`, because symbolic links can form cycles."""
+        """Device, inode and remaining steps of each directory, because symbolic links can form cycles."""
 
-    def paths(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
-        if not steps:
-            yield directory
-        elif steps[0] == "**":
-            yield from self._below(directory, steps)
-        elif glob.has_magic(steps[0]):
-            for entry in self._entries(directory):
-                # As in a shell, only a pattern with a leading dot matches hidden names.
-                is_shown = entry.name.startswith(".") <= steps[0].startswith(".")
-                if fnmatch(entry.name, steps[0]) and is_shown and (not steps[1:] or _is_directory(entry)):
-                    yield from self.paths(entry.path, steps[1:])
-        # Like `glob`, include dangling links. Reading such a link reports the error.
-        elif steps[1:] or os.path.lexists(f"{directory}/{steps[0]}"):
-            yield from self.paths(f"{directory}/{steps[0]}", steps[1:])
+    def paths(self, directory: str, steps: Sequence[str]) -> Iterator[str]:
+        if "**" not in steps:
+            yield from (f"{directory}/{each}" for each in glob.iglob("/".join(steps), root_dir=directory))  # noqa: PTH207
+            return
+        deep = steps.index("**")
+        after = steps[deep + 1 :]
+        for start in self.paths(directory, steps[:deep]) if deep else [directory]:
+            for below, names in self._directories(start, len(after)):
+                yield from self.paths(below, after) if after else (f"{below}/{name}" for name in names)
 
-    def _below(self, directory: str, steps: tuple[str, ...]) -> Iterator[str]:
-        """Yield the matches of a pattern that starts with `**`, in a directory and all its visible subdirectories."""
-        try:
-            found = os.stat(directory)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
-        except OSError:
-            return
-        identity = found.st_dev, found.st_ino, len(steps)
-        if identity in self._entered:
-            return
-        self._entered.add(identity)
-        if steps[1:]:
-            yield from self.paths(directory, steps[1:])
-        for entry in self._entries(directory):
-            if entry.name.startswith("."):
+    def _directories(self, start: str, remaining: int) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield `start` and all its visible subdirectories, each with the visible files in it."""
+        for directory, directories, names in os.walk(start, followlinks=True):
+            self._left -= len(directories) + len(names)
+            if self._left < 0:
+                most = f"{MOST_ENTRIES:,} files and directories"
+                raise UnreadableError(f"searches more than {most}. Use a more specific directory")
+            try:
+                found = os.stat(directory)  # noqa: PTH116 - names that are not UTF-8 stay plain strings throughout
+            except OSError:  # removed in the meantime
                 continue
-            if _is_directory(entry):
-                yield from self.paths(entry.path, steps)
-            elif not steps[1:]:
-                yield entry.path
-
-    def _entries(self, directory: str) -> list[os.DirEntry[str]]:
-        try:
-            with os.scandir(directory) as scan:
-                # Read one entry more than allowed, to detect that the limit is exceeded.
-                entries = list(islice(scan, self._left + 1))
-        except OSError:
-            return []
-        self._left -= len(entries)
-        if self._left < 0:
-            most = f"{MOST_ENTRIES:,} files and directories"
-            raise UnreadableError(f"searches more than {most}. Use a more specific directory")
-        # File systems return entries in different orders.
-        return sorted(entries, key=lambda entry: entry.name)
+            identity = found.st_dev, found.st_ino, remaining
+            directories[:] = [name for name in directories if not name.startswith(".")]
+            if identity in self._entered:
+                directories.clear()
+            else:
+                self._entered.add(identity)
+                yield directory, [name for name in names if not name.startswith(".")]
 
 
 def _joined(directory: Path, step: str) -> Path:
     return Path(os.path.normpath(directory / step))
-
-
-def _is_directory(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a cycle of links
-        return False

@@ -1,5 +1,4 @@
 import hashlib
-import re
 import zipfile
 from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,18 +25,11 @@ from gateway.distribution import DISTRIBUTION
 from gateway.errors import ConfigError
 from gateway.json_types import Json, JsonObject
 from gateway.net.request import parse_url
-from gateway.protocol.server_card import MAX_TEXT, PublicEndpoint, introduction, is_qualified, qualified_name, remotes
+from gateway.protocol.server_card import PublicEndpoint, introduction, is_qualified, qualified_name, remotes
 from gateway.transports.http_sse import SSE_PATH
 
 _SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
-# The registry's "Versioning" page: versions that look like ranges, and `latest`, are rejected.
-_RANGE: Final = re.compile(r"[\^~<>=*|]|(^|\.)[xX](\.|$)|^latest$")
-_MAX_VERSION: Final = 255
-_MAX_ICON_URL: Final = 255
-_ICON_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/jpg", "image/svg+xml", "image/webp"})
 _SOURCES: Final = {"github.com": "github", "gitlab.com": "gitlab"}
-_BUNDLE_HOSTS: Final = frozenset({"github.com", "gitlab.com"})
-"""Hosts from which the official registry accepts bundles."""
 _OUTPUT: Final = Path("server.json")
 _MANIFEST: Final = "manifest.json"
 
@@ -83,15 +75,13 @@ a package. `mcp-publisher publish` sends the file to the official registry.""",
     return arguments
 
 
-async def run(options: Namespace, out: Console, hints: Console) -> int:
+async def run(options: Namespace, out: Console, _hints: Console) -> int:
     settings = one_shot_settings(options, None)
     with protect_stdout():
         with dry_run(settings) as dry:
             loaded = dry.loaded
         check_view(settings.view, loaded.document.views)
     name, document = _published(options, loaded, view=settings.view)
-    for hint in _hints(options, loaded.document):
-        hints.line(hint)
     text = orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     if options.output == Path("-"):
         out.line(text.decode())
@@ -106,8 +96,6 @@ def _published(options: Namespace, loaded: LoadedConfig, *, view: str | None) ->
     # Mask secrets, because the document will be published.
     info = loaded.redactor.json(server_info(loaded.document.server))
     version = str(info["version"])
-    if not 0 < len(version) <= _MAX_VERSION or _RANGE.search(version) is not None:
-        raise ConfigError.at("server.version", f"is {version!r}, but a registry requires one version such as 1.4.0")
     packages = [*_bundles(options, version), *([_daemon_package(variables_of(loaded))] if options.pypi else [])]
     endpoint = _endpoint(loaded.document, view)
     if endpoint is None and not packages:
@@ -186,30 +174,14 @@ def _web_url(flag: str, url: str) -> str:
     raise ConfigError.at(flag, "expected a URL such as https://github.com/ada/ops")
 
 
-def _hints(options: Namespace, document: Document) -> Iterator[str]:
-    server, public_url = document.server, document.listen.public_url
-    if server.version is None:
-        yield "`server.version` is not set, so the daemon's version is used. A registry accepts each version only once."
-    if server.description is None:
-        yield "`server.description` is not set. Describe the purpose of the server in it."
-    elif len(server.description) > MAX_TEXT:
-        yield f"`server.description` is cut to {MAX_TEXT} characters, the limit of registries."
-    if public_url is not None and public_url.startswith("http://"):
-        yield f"{public_url} is not encrypted, but the official registry requires https."
-    if options.bundle_url is not None and urlsplit(options.bundle_url).hostname not in _BUNDLE_HOSTS:
-        yield "The official registry accepts only bundles from releases at github.com and gitlab.com."
-    if options.pypi:
-        yield "The official registry lists a package only for its owner. Other registries can accept it."
-
-
 def _server_json(
     name: str, info: JsonObject, endpoint: PublicEndpoint | None, packages: Sequence[JsonObject], repository: str | None
 ) -> dict[str, Json]:
-    about = introduction(info, name=name)
+    # Leave out the icons, because the schema of a registry accepts fewer kinds of icons than the configuration.
+    about = introduction({key: value for key, value in info.items() if key != "icons"}, name=name)
     host = (urlsplit(repository or "").hostname or "").removeprefix("www.")
     optional: dict[str, Json] = {
         "repository": None if repository is None else {"url": repository, "source": _SOURCES.get(host, host)},
-        "icons": list(filter(_is_listable, about.pop("icons", []))),
         "remotes": [] if endpoint is None else list(remotes(endpoint)),
         "packages": list(packages),
     }
@@ -246,9 +218,3 @@ def _variable(name: str, variable: Variable) -> JsonObject:
         "isRequired": variable.is_needed,
         "isSecret": variable.is_secret,
     }
-
-
-def _is_listable(icon: JsonObject) -> bool:
-    source = str(icon["src"])
-    is_known = icon.get("mimeType") is None or icon["mimeType"] in _ICON_TYPES
-    return is_known and source.startswith("https://") and len(source) <= _MAX_ICON_URL

@@ -8,9 +8,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.access.identity import Identity
-from gateway.catalog.catalog import Catalog
 from gateway.catalog.explained import EVERY_CAPABILITY, Explained, explaining
-from gateway.catalog.primitives import Primitive
 from gateway.catalog.store import CatalogStore
 from gateway.console.console import Route
 from gateway.console.responses import error_response, json_response, read_json_object
@@ -119,8 +117,8 @@ class McpApi(msgspec.Struct, frozen=True, kw_only=True):
         self, method: str, params: dict[str, Json], *, identity: Identity, view: str | None
     ) -> Explained | str:
         found: list[Explained] = []
-        catalog = await asyncio.to_thread(_only, self.store.current, method, params[_EXPLAINED[method]])
-        offered = explaining(catalog, found.append)
+        # Use a thread, because the copy of a catalog with ten thousand tools takes long.
+        offered = await asyncio.to_thread(explaining, self.store.current, found.append)
         # A separate dispatcher ensures that the explanation is not counted, limited or recorded as a call.
         dispatcher = Dispatcher(store=CatalogStore(offered), services=self.services, keys=random_keys())
         try:
@@ -148,16 +146,3 @@ def _asked(body: JsonObject) -> tuple[str, dict[str, Json]] | None:
     if not isinstance(params.get(named), str):
         return None
     return method, {key: params[key] for key in (named, "arguments") if key in params}
-
-
-def _only(catalog: Catalog, method: str, asked: str) -> Catalog:
-    """Return a catalog with only the requested tool, prompt or resource. Access rules still apply."""
-    match method:
-        case "tools/call":
-            wanted: Primitive | None = catalog.tool(asked)
-        case "prompts/get":
-            wanted = catalog.prompt(asked)
-        case _:
-            found = catalog.resource(asked)
-            wanted = None if found is None else found[0]
-    return catalog.with_primitives([] if wanted is None else [wanted])

@@ -4,7 +4,6 @@ This module imports only small modules, so that `--help` and `--version` are fas
 """
 
 import argparse
-import re
 import sys
 from collections.abc import Callable
 from typing import Final, NoReturn, TextIO
@@ -29,7 +28,7 @@ if it ends in .yaml or .yml, contains a slash, or is a directory."""
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser with coloured help and one-line errors."""
+    """An argument parser with one-line errors."""
 
     def __init__(self, name: str, *, summary: str, epilog: str = "", words: str | None = None) -> None:
         self.arguments: Final[list[argparse.Action]] = []
@@ -42,7 +41,7 @@ class Parser(argparse.ArgumentParser):
             # Abbreviations would break scripts when a new flag is added.
             allow_abbrev=False,
         )
-        self.color = False  # disables the colours of Python 3.14, because `_coloured` supports every version
+        self.color = False  # Python 3.14 would use styles that `Console` removes
 
     def add_argument(self, *names: str, **settings: Json) -> argparse.Action:
         return self._recorded(super().add_argument)(*names, **settings)
@@ -62,17 +61,11 @@ class Parser(argparse.ArgumentParser):
         return add_recorded
 
     def print_help(self, file: TextIO | None = None) -> None:  # type: ignore[override]  # narrower than SupportsWrite
-        console = Console(file or sys.stdout)
-        console.line(_coloured(self.format_help(), console))
+        # The method of the base class ignores a full disk.
+        Console(file or sys.stdout).line(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         console = Console(sys.stderr)
         console.line(f"{console.styled('error:', 'red')} {message}")
         console.line(f"Try `{self.prog} --help`.")
         sys.exit(2)
-
-
-def _coloured(text: str, console: Console) -> str:
-    text = re.sub(r"^(usage:|[a-z][\w ]*:)", lambda match: console.styled(match[0], "bold"), text, flags=re.MULTILINE)
-    text = re.sub(r"(?<![\w-])--?[a-z][a-z-]*", lambda match: console.styled(match[0], "cyan"), text)
-    return re.sub(r"\$?MCP_GATEWAY_\w+", lambda match: console.styled(match[0], "dim"), text)

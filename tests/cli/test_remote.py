@@ -155,7 +155,7 @@ async def refusal_of(url: str) -> str:
     return str(caught.value)
 
 
-async def test_wrong_scheme_differs_from_unreachable_server(start: Start, tmp_path: Path) -> None:
+async def test_wrong_scheme_and_untrusted_certificate_are_reported(start: Start, tmp_path: Path) -> None:
     async def handle(_request: web.Request) -> web.Response:
         return web.json_response({})
 
@@ -164,9 +164,9 @@ async def test_wrong_scheme_differs_from_unreachable_server(start: Start, tmp_pa
     context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
     plain, private = await start(handle), await start(handle, context)
     assert await ask_daemon(plain, "/-/status") == {}
-    assert "wrong version number. Does the server use http://?" in await refusal_of(plain.replace("http:", "https:"))
+    assert "wrong version number. Is the server running? Does" in await refusal_of(plain.replace("http:", "https:"))
     assert "is not trusted: unable to get local issuer" in await refusal_of(private)
-    assert "Does the server use https://?" in await refusal_of(private.replace("https:", "http:"))
+    assert "the right scheme, http:// or https://?" in await refusal_of(private.replace("https:", "http:"))
 
 
 async def test_connection_closed_during_the_response_is_reported(start: Start) -> None:

@@ -190,19 +190,9 @@ def decoded(body: bytes) -> Json:
 
 def unreachable(url: str, error: Exception) -> ExecutionError:
     """Return the error for a request that received no response, with a hint about the likely cause."""
-    hint = next(hint for kind, hint in _HINTS if isinstance(error.__cause__ or error, kind))
+    cause, hint = error.__cause__ or error, ""
+    if isinstance(cause, aiohttp.ClientConnectorCertificateError):
+        hint = ". Use a host name of the certificate, or set $SSL_CERT_FILE to the certificate of your own authority"
+    elif isinstance(cause, aiohttp.ClientConnectionError | TimeoutError):
+        hint = ". Is the server running? Does the URL start with the right scheme, http:// or https://?"
     return ExecutionError(f"{url}: {error}{hint}")
-
-
-_HINTS: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (
-        aiohttp.ClientConnectorCertificateError,
-        ". Use a host name of the certificate, or set $SSL_CERT_FILE to the certificate of your own authority",
-    ),
-    (aiohttp.ClientConnectorSSLError, ". Does the server use http://?"),
-    (aiohttp.ServerDisconnectedError, ". Does the server use https://?"),
-    (aiohttp.ClientConnectorError, ". Is the server running?"),
-    (aiohttp.ServerTimeoutError, ". Is the server running?"),
-    (TimeoutError, ". Is the server running?"),
-    (Exception, ""),
-)

@@ -79,11 +79,8 @@ def write_lock(
         pins = {**dry.catalog.pins, **pages}
         lock = read_lock(dry.loaded.lock_file)
         text = rendered(pins, offered=offered_by(dry.loaded.origins))
-    with writing(lock.path):
-        # An unchanged lock keeps its modification time, for `make` and file watchers.
-        if not lock.path.is_file() or lock.path.read_text(encoding="utf-8", errors="replace") != text:
-            with atomic_write(lock.path, mode=0o644) as file:  # the lock contains no secrets
-                file.write(text.encode())
+    with writing(lock.path), atomic_write(lock.path, mode=0o644) as file:  # the lock contains no secrets
+        file.write(text.encode())
     return lock.path, None if lock.pins is None else differences(pins, lock.pins)
 
 

@@ -1,6 +1,5 @@
 """Creates a temporary directory for each call, for scripts, inputs and callers' files."""
 
-import os
 import re
 import shutil
 import tempfile
@@ -18,8 +17,6 @@ from gateway.language.files.file_argument import FileArgument
 from gateway.language.files.media_types import suffix_of
 from gateway.threads import MAX_ON_LOOP, DaemonThreadPool, run_in_thread
 
-_CHUNK: Final = 2**20
-
 
 def new_folder() -> Path:
     """Create the directory of a call with mode 0700.
@@ -36,6 +33,12 @@ def new_folder() -> Path:
 def remove_folder(folder: Path | None) -> None:
     if folder is not None:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_privately(path: Path, data: bytes) -> None:
+    """Create a file with mode 0600."""
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_bytes(data)
 
 
 class FilePaths:
@@ -68,12 +71,7 @@ class FilePaths:
         try:
             self._directory.mkdir(mode=0o700)
             for path, file in self._files.items():
-                # O_EXCL overwrites no file and follows no link (open(2)).
-                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-                with os.fdopen(descriptor, "wb", buffering=0) as written:
-                    left = memoryview(file.data)
-                    while left and not self._is_abandoned.is_set():
-                        left = left[written.write(left[:_CHUNK]) :]
+                write_privately(path, file.data)
         except OSError as error:
             if not self._is_abandoned.is_set():
                 raise ExecutionError(f"cannot write the files of the call: {error.strerror}") from error

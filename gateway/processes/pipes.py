@@ -142,12 +142,8 @@ class BoundedBuffer:
 
     @property
     def data(self) -> bytes:
-        return b"".join(self.parts)
-
-    @property
-    def parts(self) -> tuple[bytes, bytes]:
         self._trim()
-        return bytes(self._head), bytes(self._tail)
+        return bytes(self._head + self._tail)
 
     @property
     def omitted(self) -> int:

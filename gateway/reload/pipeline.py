@@ -39,7 +39,7 @@ from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.errors import ConfigError, Problem
 from gateway.executors.shared_services import Services
-from gateway.executors.shell.sandbox import forget_sandboxes
+from gateway.executors.shell.sandbox import sandbox_problem
 from gateway.reload.candidate import NO_PLACES, Candidate, definition_places
 from gateway.reload.exposure import check_still_closed, exposures
 from gateway.reload.watch_plan import WatchPlan, watch_dependencies, watch_loaded
@@ -176,7 +176,7 @@ class ReloadPipeline:
 
     def load(self) -> LoadedConfig:
         """Read the files, and mask their secrets from now on. Raise ConfigError if nothing could be read."""
-        forget_sandboxes()  # The availability of sandboxes can have changed.
+        sandbox_problem.cache_clear()  # The availability of sandboxes can have changed.
         loaded = self._load()
         self.redactor.replace(self.served.catalog.redactor | loaded.redactor)
         return loaded

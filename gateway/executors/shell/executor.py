@@ -61,7 +61,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             exit_code = await self._run(invocation, stdout=stdout, stderr=stderr)
         except DeadlineExceededError as error:
             raise ExecutionError(f"{invocation.deadline.exceeded(error)}{self._stream_ends(stdout, stderr)}") from error
-        said = self._stderr_text(stderr)
+        said = self._shown(stderr)
         # bubblewrap and prlimit fail before the command runs, so standard output is empty.
         if exit_code and not stdout.received and (problem := self.launcher.problem(exit_code, said)) is not None:
             raise ExecutionError(problem)
@@ -158,14 +158,6 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
         # If the beginning is missing, the text can start with a part of a secret.
         clean = self.sanitizer.text if len(end) == written.received else self.sanitizer.tail
         return clean(with_newlines(end.decode(errors="replace")))
-
-    def _stderr_text(self, written: BoundedBuffer) -> str:
-        if not written.received:
-            return ""
-        if not written.omitted:
-            return self.sanitizer.text(with_newlines(written.data.decode(errors="replace")))
-        head, tail = (with_newlines(part.decode(errors="replace")) for part in written.parts)
-        return self.sanitizer.head(head) + self.sanitizer.tail(tail)
 
 
 def _end(text: str) -> str:

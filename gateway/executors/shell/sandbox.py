@@ -96,10 +96,11 @@ def compile_sandbox(
     home = _absolute("", problems)
     system = dict(_system_mounts(network=config.network))
     # Test a sandbox without the backend's paths, so that one cached result covers all sandboxes.
-    if problem := sandbox_problem(_base(system.items(), SandboxConfig(network=config.network))):
-        problems.error(problem)
+    program = shutil.which(_PROGRAM)  # not from the command's PATH, where other users could place files
+    problem = sandbox_problem(program, _base(system.items(), SandboxConfig(network=config.network)))
+    if problem is not None or program is None:
+        problems.error(problem or "")
         return None
-    program = shutil.which(_PROGRAM) or _PROGRAM  # not from the command's PATH, where other users could place files
     writable = _places(config.writable, problems.at("writable"))
     _check_writable(writable, home=home, problems=problems.at("writable"))
     readable = _places(config.readable, problems.at("readable"))
@@ -115,7 +116,7 @@ def compile_sandbox(
     ]
     visible = frozenset(path for path, _ in mounts)
     variables = [word for name in _PRIVATE_NAMES if name not in env for word in ("--setenv", name, _PRIVATE)]
-    return CompiledSandbox(base=(program, *_base(mounts, config)[1:], *variables), visible=visible, home=home)
+    return CompiledSandbox(base=(program, *_base(mounts, config), *variables), visible=visible, home=home)
 
 
 def _check_writable(writable: Sequence[str], *, home: str, problems: Problems) -> None:
@@ -163,7 +164,7 @@ _Mount = tuple[str, Sequence[str]]
 def _base(mounts: Iterable[_Mount], config: SandboxConfig) -> tuple[str, ...]:
     placed = sorted([*mounts, *_own(str(config.tmp_size))], key=lambda mount: len(Path(mount[0]).parts))
     apart = () if config.network else ("--unshare-net",)
-    return (_PROGRAM, *_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
+    return (*_ISOLATION, *apart, *(argument for _, arguments in placed for argument in arguments))
 
 
 def _own(room: str) -> Iterator[_Mount]:
@@ -218,26 +219,18 @@ def _covered(path: str, places: Collection[str]) -> bool:
     return any(path == place or path.startswith(f"{place.rstrip('/')}/") for place in places)
 
 
-def sandbox_problem(bwrap: tuple[str, ...]) -> str | None:
-    """Return why bubblewrap cannot create a sandbox with these options, or None. This function blocks."""
+@lru_cache(maxsize=16)  # a configuration can have hundreds of sandboxes of the same kind
+def sandbox_problem(program: str | None, options: tuple[str, ...]) -> str | None:
+    """Return why bubblewrap cannot create a sandbox with these options, or None. This function blocks.
+
+    Clear the cache before a reload, because kernel settings can have changed.
+    """
     if not IS_LINUX:
         return "sandboxes require Linux"
-    program = shutil.which(bwrap[0])
     if program is None:
         return (
-            f"requires the program `{bwrap[0]}`, which is not installed."
-            " Install the package bubblewrap (apt-get, dnf or apk)"
+            "requires the program `bwrap`, which is not installed. Install the package bubblewrap (apt-get, dnf or apk)"
         )
-    return _problem_of(program, Path(program).stat().st_mtime_ns, bwrap[1:])
-
-
-def forget_sandboxes() -> None:
-    """Clear the cache of `sandbox_problem`, because kernel settings can have changed."""
-    _problem_of.cache_clear()
-
-
-@lru_cache(maxsize=16)  # a configuration can have hundreds of sandboxes of the same kind
-def _problem_of(program: str, _modified: int, options: tuple[str, ...]) -> str | None:
     # Run `true` as the first process of the sandbox, so that no other process remains.
     code, said = _run([program, *options, "--as-pid-1", "--", "true"])
     return None if code == 0 else f"bubblewrap cannot create a sandbox ({said or f'exit code {code}'}). {_REMEDY}"

@@ -15,6 +15,7 @@ from gateway.config.diagnostics.near_misses import nearest
 from gateway.config.diagnostics.problems import Problems, TextOffset
 from gateway.config.models.backends import Shell
 from gateway.errors import ExecutionError
+from gateway.executors.scratch import write_privately
 from gateway.executors.shell.argv import fits
 from gateway.json_types import Json, JsonObject
 from gateway.language.scope import Scope
@@ -43,8 +44,8 @@ class ShellScript(msgspec.Struct, frozen=True, kw_only=True):
         inputs = self._inputs(arguments, everything)
         script, inputs_file = folder / "script", folder / "inputs.json"
         try:
-            _write_privately(script, self.text)
-            _write_privately(inputs_file, everything)
+            write_privately(script, self.text.encode(errors="surrogatepass"))
+            write_privately(inputs_file, everything.encode(errors="surrogatepass"))
         except OSError as error:
             raise ExecutionError(f"cannot write the inputs of the script: {error.strerror}") from error
         # `environment` is last, so that inputs cannot replace variables set by the file.
@@ -112,12 +113,6 @@ def _interpreter(config: Shell, problems: Problems) -> Sequence[str]:
 def _variable_of(name: str) -> str:
     # POSIX.1-2017 XBD 8.1: names consist of upper-case letters, digits and `_`.
     return "INPUT_" + re.sub("[^A-Z0-9]", "_", name.upper())
-
-
-def _write_privately(path: Path, text: str) -> None:
-    # Set the mode before writing.
-    path.touch(mode=0o600)
-    path.write_bytes(text.encode(errors="surrogatepass"))
 
 
 _PREFIX: Final = "INPUT_"

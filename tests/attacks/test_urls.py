@@ -6,7 +6,6 @@ import json
 import socket
 import zlib
 from collections.abc import Iterator
-from functools import partial
 from typing import Final
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -444,16 +443,3 @@ def test_slow_and_large_responses_are_bounded(target: Target, web: Web, what: st
     assert result.get("isError") or what in READABLE_ANYWAY, result
     assert target.rss() - before < 64 * 2**20
     assert target.client.text("get", {"what": "control"}) == "ok"
-
-
-@pytest.mark.build
-def test_compressed_response_is_decompressed(target: Target, web: Web) -> None:
-    for encoding in ("gzip", "deflate"):
-        body = packed(b"unpacked " * 1000, encoding)
-        fields = (f"Content-Encoding: {encoding}", "Content-Type: text/plain")
-        web.answers["/packed"] = partial(always, reply(body, *fields))
-        assert target.client.text("get", {"what": "packed"}) == "unpacked " * 1000
-
-
-def always(answer: bytes, _request: bytes) -> Iterator[bytes]:
-    yield answer

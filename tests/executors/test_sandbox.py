@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +14,6 @@ import pytest
 from gateway.config.models.backends import ProcessLimits, Sandbox
 from gateway.errors import ExecutionError
 from gateway.executors.invocation import Executor, RawOutput
-from gateway.executors.shared_services import Services
 from gateway.executors.shell.launcher import compile_limits
 from gateway.executors.shell.sandbox import compile_sandbox
 from gateway.json_types import JsonObject
@@ -25,8 +23,6 @@ from tests.executors.shell_tool import Tool, failure_of, text_of
 from tests.programs import need_sandboxes
 
 PYTHON = os.path.realpath(sys.executable)
-LIBRARY = [sys.base_prefix]
-"""Makes Python visible in the sandbox."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,14 +57,6 @@ async def test_sandbox_returns_exit_codes_and_signals(tool: Tool) -> None:
     outcome = await tool(boxed("echo no >&2; exit 1", success_codes=[1]))
     assert isinstance(outcome, RawOutput)
     assert outcome.variables == {"exit_code": 1, "stderr": "no\n"}
-
-
-async def test_unlisted_paths_are_not_visible(tool: Tool) -> None:
-    hidden = {"/root", "/home", "/run", "/var", "/srv", "/etc/shadow", "/etc/ssl/private", "/sys", "/boot"}
-    for path in sorted(hidden - set(map(str, tool.folder.parents))):  # parents of its directory exist, and are empty
-        assert text_of(await tool(boxed(f"test -e {path} || echo absent"))) == "absent\n", path
-    assert "env" in text_of(await tool(boxed("ls /usr/bin"))).split()
-    assert "root" in text_of(await tool(boxed("cat /etc/passwd")))
 
 
 async def test_listed_paths_are_visible(tool: Tool) -> None:
@@ -150,17 +138,6 @@ async def test_temporary_files_are_bounded(tool: Tool) -> None:
         text_of(await tool({"script": fill, "sandbox": {"tmp_size": "100MB"}}))
 
 
-async def test_network_is_only_available_if_configured(tool: Tool) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        connect = (
-            f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 5); print('through')"
-        )
-        config: JsonObject = {"command": [PYTHON, "-c", connect]}
-        alone, together = {"readable": LIBRARY}, {"readable": LIBRARY, "network": True}
-        assert "ConnectionRefused" in failure_of(await tool({**config, "sandbox": alone}))
-        assert text_of(await tool({**config, "sandbox": together})) == "through\n"
-
-
 async def test_planted_library_is_not_loaded_outside(tool: Tool) -> None:
     """Loader variables apply to the command only, and its PATH does not select bubblewrap."""
     (tool.folder / "out").mkdir()
@@ -178,13 +155,9 @@ async def test_planted_library_is_not_loaded_outside(tool: Tool) -> None:
     assert not (tool.folder / "outside").exists()
 
 
-async def test_limits_apply_in_the_sandbox(tool: Tool) -> None:
-    limits = {"memory": "100MiB", "cpu": "1s"}
-    hungry = {"command": [PYTHON, "-c", "bytes(10**9)"], "sandbox": {"readable": LIBRARY}, "limits": limits}
-    assert "MemoryError" in failure_of(await tool(hungry))
-    assert "shell.limits.cpu`" in failure_of(await tool(boxed("while :; do :; done", limits=limits)))
+async def test_missing_program_with_limits_is_named(tool: Tool) -> None:
     with pytest.raises(ExecutionError, match=r"^prlimit: failed to execute none: No such file"):
-        await tool({"command": ["none"], "sandbox": {}, "limits": limits})
+        await tool({"command": ["none"], "sandbox": {}, "limits": {"memory": "100MiB"}})
 
 
 def test_processes_are_counted_by_sandbox() -> None:
@@ -245,15 +218,6 @@ async def test_sandboxed_command_can_clean_up_at_the_deadline(tool: Tool, before
 async def test_sandbox_that_ignores_term_is_killed_with_its_processes(tool: Tool, before: frozenset[int]) -> None:
     script = "trap '' TERM; setsid sh -c 'trap \"\" TERM; echo ready; sleep 600' & (sleep 600 &); sleep 600; sleep 600"
     await ended_when_ready(tool.compiled(boxed(script)))
-    await nothing_left(before)
-
-
-async def test_processes_left_in_a_sandbox_are_ended(
-    tool: Tool, permit: RecordingPermit, before: frozenset[int]
-) -> None:
-    executor = tool.compiled(boxed("setsid sleep 600 & (trap '' TERM; sleep 600) & echo done"))
-    assert text_of(await executor.execute(make_invocation(permit=permit))) == "done\n"
-    await permit.freed()
     await nothing_left(before)
 
 
@@ -346,17 +310,6 @@ async def test_sandbox_support_is_tested_once(
     for _ in range(200):
         assert len(tool.problems(boxed("true"))) == problems
     assert len((folder / "programs" / "log").read_text().splitlines()) == 1
-
-
-@pytest.mark.build
-async def test_many_calls_leave_no_resources(tool: Tool, services: Services) -> None:
-    executor = tool.compiled(boxed("sleep 0.0$INPUT_N & echo $INPUT_N"))
-    permit, before = RecordingPermit(), set(child_pids())
-    calls = [executor.execute(make_invocation({"n": n}, permit=permit)) for n in range(20)]
-    assert [text_of(outcome) for outcome in await asyncio.gather(*calls)] == [f"{n}\n" for n in range(20)]
-    await permit.freed()
-    assert services.processes.running == 0
-    assert set(child_pids()) <= before
 
 
 async def test_set_user_id_program_has_no_effect_in_a_sandbox(tool: Tool) -> None:

@@ -4,8 +4,6 @@ import asyncio
 
 import pytest
 
-from gateway.errors import RpcError
-from gateway.json_types import Json
 from gateway.protocol.exchange import Reply
 from gateway.protocol.session import InFlight
 
@@ -38,17 +36,6 @@ async def test_cancelled_request_has_no_response_and_its_task_continues() -> Non
     assert len(in_flight) == 0
 
 
-async def test_cancelling_an_unknown_or_malformed_id_is_ignored() -> None:
-    in_flight = InFlight()
-    task = await start(in_flight, 1)
-    ids: tuple[Json, ...] = (7, "x", "1", True, 1.0, None, {}, [])
-    for request_id in ids:
-        in_flight.cancel(request_id)
-    assert task.cancelling() == 0
-    in_flight.cancel(1)
-    assert await task is None
-
-
 async def test_request_that_suppresses_its_cancellation_has_no_response() -> None:
     async def stubborn() -> Reply:
         try:
@@ -71,12 +58,3 @@ async def test_cancellation_of_the_task_takes_precedence_over_the_sender() -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def test_id_in_use_is_rejected() -> None:
-    in_flight = InFlight()
-    task = await start(in_flight, 1)
-    with pytest.raises(RpcError):
-        await in_flight.run(1, hang())
-    in_flight.cancel(1)
-    assert await task is None

@@ -97,6 +97,9 @@ TABLE: Final = (
     Row("4 version header missing", MODERN_LIST, {"Mcp-Method": "tools/list"}, status=400, code=-32020),
     Row("5 header legacy", MODERN_LIST, standard(version=OLD), status=400, code=-32020),
     Row("5 header unknown", MODERN_LIST, standard(version="2027-01-01"), status=400, code=-32020),
+    Row("5 envelope legacy", versioned(OLD), STANDARD, status=400, code=-32020),
+    Row("5 envelope unknown", versioned("v999.0.0"), STANDARD, status=400, code=-32020),
+    Row("6 unknown version header alone", LIST, standard(version="2027-01-01"), status=400, code=-32022),
     Row(
         "6 unknown version",
         versioned("v999.0.0"),

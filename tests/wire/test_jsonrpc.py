@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import ErrorCode, RpcError
 from gateway.wire import jsonrpc
-from gateway.wire.jsonrpc import Batch, InvalidMessageError, Notification, Request, Response
+from gateway.wire.jsonrpc import InvalidMessageError, Notification, Request, Response
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(),
@@ -35,12 +35,6 @@ def test_message_kinds_are_distinguished() -> None:
     assert decode(b'{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}') == Response(
         None, None, {"code": 1, "message": "m"}
     )
-
-
-@pytest.mark.parametrize("body", [b"", b"{", b"nope", b"\xff\xfe", b'{"a":NaN}', b'"\\ud800"'])
-def test_invalid_json_is_a_parse_error(body: bytes) -> None:
-    assert refusal(body).code == ErrorCode.PARSE_ERROR
-    assert refusal(body).request_id is None
 
 
 @pytest.mark.parametrize("text", [b"\\ud83d", b"\\ude00", b"\\ude00\\ud83d", b"\xf0\x9f\x98", b"\xed\xa0\xbd", b"\xe9"])
@@ -73,42 +67,6 @@ def test_error_for_invalid_unicode_has_the_request_id(text: bytes) -> None:
 )
 def test_json_that_is_not_a_message_is_an_invalid_request(body: bytes) -> None:
     assert refusal(body).code == ErrorCode.INVALID_REQUEST
-
-
-def test_error_has_the_readable_id() -> None:
-    assert refusal(b'{"jsonrpc":"2.0","id":"x","method":7}').request_id == "x"
-    assert refusal(b'{"jsonrpc":"2.0","id":5,"method":"m","params":[1]}').request_id == 5
-    assert refusal(b'{"jsonrpc":"2.0","id":null,"method":"m"}').request_id is None
-
-
-def test_positional_params_are_invalid_params() -> None:
-    assert refusal(b'{"jsonrpc":"2.0","id":5,"method":"m","params":[1]}').code == ErrorCode.INVALID_PARAMS
-
-
-def test_entries_of_a_batch_fail_one_by_one() -> None:
-    batch = decode(b'[{"jsonrpc":"2.0","id":1,"method":"m"},{"jsonrpc":"2.0","id":2},7]')
-    assert isinstance(batch, Batch)
-    first, second, third = batch.entries
-    assert first == Request(1, "m", {})
-    assert isinstance(second, InvalidMessageError)
-    assert second.request_id == 2
-    assert isinstance(third, InvalidMessageError)
-
-
-def test_empty_or_oversized_batch_is_rejected() -> None:
-    assert refusal(b"[]").code == ErrorCode.INVALID_REQUEST
-    entries = b",".join([b'{"jsonrpc":"2.0","method":"m"}'] * (jsonrpc.MAX_BATCH + 1))
-    assert refusal(b"[" + entries + b"]").code == ErrorCode.INVALID_REQUEST
-
-
-@pytest.mark.parametrize(("depth", "is_taken"), [(61, True), (62, False), (900, False)])
-def test_nesting_is_limited(depth: int, is_taken: bool) -> None:  # noqa: FBT001 - a table's column
-    nested = b'{"a":' * depth + b"1" + b"}" * depth
-    body = b'{"jsonrpc":"2.0","id":1,"method":"m","params":{"x":' + nested + b"}}"
-    if is_taken:
-        decode(body, max_depth=63)
-    else:
-        assert refusal(body, max_depth=63).request_id == 1
 
 
 def test_brackets_inside_strings_are_not_nesting() -> None:

@@ -58,8 +58,8 @@ class ReverseExecutor:
         return RawOutput(data=text[::-1].encode(), variables={"length": len(text)})
 '''
 
-COMPILE: Final = """def _reverse(given: _Definition) -> Executor:
-    return ReverseExecutor(compile_text(given.config.reverse.text, given.scope.at("reverse", "text")))
+COMPILE: Final = """def _reverse(reverse: Any, given: _Definition) -> Executor:
+    return ReverseExecutor(compile_text(reverse.text, given.scope.at("reverse", "text")))
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):

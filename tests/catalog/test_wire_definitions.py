@@ -106,7 +106,7 @@ def test_media_type_is_guessed() -> None:
         "annotations": {"lastModified": "2026-01-01T00:00:00Z"},
     }
     file = Resource.model_validate({"uri": "a:{b}", "file": str(Path("x.json"))})
-    assert wire_definitions.template_definition("n", file, uri_template="a:{b}", description="D") == {
+    assert wire_definitions.resource_definition("n", file, description="D", uriTemplate="a:{b}") == {
         "name": "n",
         "description": "D",
         "uriTemplate": "a:{b}",

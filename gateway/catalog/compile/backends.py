@@ -4,16 +4,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from gateway.catalog.compile.context import CompileContext
-from gateway.catalog.compile.relayed import relayed_of
+from gateway.catalog.compile.relayed import RelayBackend
 from gateway.catalog.compile.sql import check_bound, compile_sql
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.machine_facts import is_file
-from gateway.config.models.backends import Connection, PythonCall
+from gateway.config.models.backends import Connection, Http, PythonCall, Shell, Sql
 from gateway.config.models.content import Block
 from gateway.config.models.definition_keys import Definition, Output
 from gateway.config.models.definitions import Prompt, Resource, Tool, trait_of
@@ -50,7 +50,8 @@ def compile_backend(
 ) -> Executor:
     """Return the executor of a definition. The executor's result has at most `max_size` bytes."""
     _check_old_name(config, scope.problems.at("http", "cache"))
-    return BACKENDS[config.backend].compile(_Definition(config, signature, scope, context, max_size))
+    written = getattr(config, config.backend)
+    return BACKENDS[config.backend].compile(written, _Definition(config, signature, scope, context, max_size))
 
 
 def _check_old_name(config: Tool | Resource, problems: Problems) -> None:
@@ -118,10 +119,9 @@ class _Definition(msgspec.Struct, frozen=True):
         return FileReader(threads=self.context.services.worker_threads, max_size=self.max_size)
 
 
-def _shell(given: _Definition) -> Executor:
-    assert given.config.shell is not None  # noqa: S101 - `BACKENDS` calls this function only for `shell`
+def _shell(shell: Shell, given: _Definition) -> Executor:
     return compile_shell(
-        given.config.shell,
+        shell,
         scope=given.scope.at("shell"),
         services=given.context.services,
         redactor=given.context.redactor,
@@ -129,11 +129,10 @@ def _shell(given: _Definition) -> Executor:
     )
 
 
-def _http(given: _Definition) -> Executor:
-    assert given.config.http is not None  # noqa: S101
+def _http(http: Http, given: _Definition) -> Executor:
     context, config = given.context, given.config
     return compile_http(
-        given.config.http,
+        http,
         connections=context.connections,
         scope=given.scope.at("http"),
         services=context.services,
@@ -144,58 +143,50 @@ def _http(given: _Definition) -> Executor:
     )
 
 
-def _sql(given: _Definition) -> Executor:
-    assert given.config.sql is not None  # noqa: S101
-    executor = compile_sql(
-        given.config.sql, scope=given.scope.at("sql"), context=given.context, max_bytes=given.max_size
-    )
+def _sql(sql: Sql, given: _Definition) -> Executor:
+    executor = compile_sql(sql, scope=given.scope.at("sql"), context=given.context, max_bytes=given.max_size)
     check_bound(executor, given.scope, given.config)
     return executor
 
 
-def _python(given: _Definition) -> Executor:
-    assert given.config.python is not None  # noqa: S101
+def _python(call: PythonCall, given: _Definition) -> Executor:
     assert given.signature is not None  # noqa: S101 - a definition without its function is not compiled
-    return compile_python(
-        given.config.python, given.signature, scope=given.scope.at("python"), threads=given.context.services.threads
-    )
+    return compile_python(call, given.signature, scope=given.scope.at("python"), threads=given.context.services.threads)
 
 
-def _content(given: _Definition) -> Executor:
-    assert isinstance(given.config, Tool)  # noqa: S101
-    scope, written = given.scope.at("content"), given.config.content or []
-    watch_missing(written, problems=scope.problems, context=given.context)
-    blocks = compile_blocks(written, scope=scope, reader=given.reader)
+def _content(content: Sequence[Block], given: _Definition) -> Executor:
+    assert isinstance(given.config, Tool)  # noqa: S101 - resources have no `content`
+    scope = given.scope.at("content")
+    watch_missing(content, problems=scope.problems, context=given.context)
+    blocks = compile_blocks(content, scope=scope, reader=given.reader)
     return content_executor(blocks, is_error=given.config.is_error)
 
 
-def _text(given: _Definition) -> Executor:
-    assert isinstance(given.config, Resource)  # noqa: S101
-    template = compile_text(given.config.text or "", given.scope.at("text"))
+def _text(text: str, given: _Definition) -> Executor:
+    template = compile_text(text, given.scope.at("text"))
     return fixed(
         lambda invocation: RawOutput(data=template.render(invocation.variables).encode(), media_type="text/plain"),
         Explanation(does="returns text fixed in the file"),
     )
 
 
-def _blob(given: _Definition) -> Executor:
-    assert isinstance(given.config, Resource)  # noqa: S101
-    data = decoded_base64(given.config.blob or "", scope=given.scope.at("blob"))
+def _blob(blob: str, given: _Definition) -> Executor:
+    data = decoded_base64(blob, scope=given.scope.at("blob"))
     explanation = Explanation(does="returns bytes fixed in the file", facts={"bytes": len(data)})
     return fixed(lambda _: RawOutput(data=data, is_blob=True), explanation)
 
 
-def file_of(config: Resource, *, problems: Problems) -> str:
-    return os.path.normpath(problems.at("file").directory / (config.file or ""))
+def file_of(file: str, *, problems: Problems) -> str:
+    return os.path.normpath(problems.at("file").directory / file)
 
 
-def _file(given: _Definition) -> Executor:
-    assert isinstance(given.config, Resource)  # noqa: S101
+def _file(file: str, given: _Definition) -> Executor:
+    assert isinstance(given.config, Resource)  # noqa: S101 - tools have no `file`
     problems = given.scope.problems.at("file")
-    path = file_of(given.config, problems=given.scope.problems)
+    path = file_of(file, problems=given.scope.problems)
     given.context.dependencies.files.add(Path(path))
     if not is_file(path):
-        problems.warning(f"file `{given.config.file}` does not exist")
+        problems.warning(f"file `{file}` does not exist")
     return SingleFile(path=path, uri=given.config.uri or "", reader=given.reader)
 
 
@@ -206,9 +197,7 @@ def fixed(render: Callable[[Invocation], RawOutput], explanation: Explanation) -
     return FunctionExecutor(lambda _: explanation, execute)
 
 
-def _upstream(given: _Definition) -> Executor:
-    relayed = relayed_of(given.config)
-    assert relayed is not None  # noqa: S101
+def _upstream(relayed: RelayBackend, given: _Definition) -> Executor:
     # Mark all inputs as used, because the upstream receives all of them.
     given.scope.use_all()
     return relayed.executor
@@ -218,7 +207,8 @@ _TEXT_OUTPUT: Final = OutputTraits()
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    compile: Callable[[_Definition], Executor]
+    compile: Callable[[Any, _Definition], Executor]
+    """Compiles the value of the backend's key."""
     output: OutputTraits = _TEXT_OUTPUT
     """Properties of the backend's results that determine which settings of `output` are valid."""
     timeout_bounds: Literal["call", "attempt"] = "call"

@@ -77,7 +77,7 @@ def compile_resource(
     backend = compile_backend(config, signature=signature, scope=scope, context=context, max_size=max_size)
     executor = cached(backend, config, version, problems=problems, context=context)
     if config.file is not None:
-        version += str(facts_of(file_of(config, problems=problems)))
+        version += str(facts_of(file_of(config.file, problems=problems)))
     completers = _compile_completers(config, scope=scope, context=context)
     warn_of_unused(scope, config)
     common = resource_fields(name, config, scope=scope, context=context)
@@ -85,7 +85,7 @@ def compile_resource(
     uri = _with_encoded_values(source)
     if not variables:
         _check_aliases(config, problems=problems)
-        definition = wire_definitions.resource_definition(name, config, uri=uri, description=description)
+        definition = wire_definitions.resource_definition(name, config, description=description, uri=uri)
         return (Resource(uri=uri, executor=executor, version=version, definition=definition, **common),)
     _refuse_aliases(config, problems=problems)
     template = ResourceTemplate(
@@ -94,7 +94,7 @@ def compile_resource(
         executor=executor,
         version=version,
         completers=completers,
-        definition=wire_definitions.template_definition(name, config, uri_template=uri, description=description),
+        definition=wire_definitions.resource_definition(name, config, description=description, uriTemplate=uri),
         **common,
     )
     return (template,)
@@ -111,13 +111,13 @@ def _compile_relayed(
     executor = cached(backend, config, version, problems=problems, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
     if "uriTemplate" not in relayed.definition:
-        definition = wire_definitions.resource_definition(name, config, uri=uri, description=config.description)
+        definition = wire_definitions.resource_definition(name, config, description=config.description, uri=uri)
         resource = Resource(uri=uri, executor=executor, version=version, definition=definition, **common)
         # Some clients percent-encode characters that URIs do not allow, such as spaces.
         encoded = quote(uri, safe=RESERVED + "%")
         return resource if encoded == uri else replace(resource, aliases=(*resource.aliases, encoded))
     matcher = compile_loose_matcher(uri)
-    definition = wire_definitions.template_definition(name, config, uri_template=uri, description=config.description)
+    definition = wire_definitions.resource_definition(name, config, description=config.description, uriTemplate=uri)
     return ResourceTemplate(
         uri_template=uri,
         match=matcher.match,
@@ -221,8 +221,8 @@ def _compile_files(
         match=requested.match,
         executor=requested,
         completers={variable: paths, **completers},
-        definition=wire_definitions.template_definition(
-            name, config, uri_template=uri_template, description=config.description
+        definition=wire_definitions.resource_definition(
+            name, config, description=config.description, uriTemplate=uri_template
         ),
         **common,
     )

@@ -54,12 +54,10 @@ def tool_definition(  # noqa: PLR0913 - the members of a definition
     return {**definition, "_meta": {**(config.meta or {}), **meta}} if meta else definition
 
 
-def resource_definition(name: str, config: Resource, *, uri: str, description: str | None) -> JsonObject:
-    return _described(name, config, description=description, uri=uri, **_of_contents(config))
-
-
-def template_definition(name: str, config: Resource, *, uri_template: str, description: str | None) -> JsonObject:
-    return _described(name, config, description=description, uriTemplate=uri_template, **_of_contents(config))
+def resource_definition(name: str, config: Resource, *, description: str | None, **uri: str) -> JsonObject:
+    """Return the definition of a resource or template. `uri` is the member `uri` or `uriTemplate`."""
+    media_type, annotations = _mime_type(config), _annotations(config.annotations)
+    return _described(name, config, description=description, **uri, mimeType=media_type, annotations=annotations)
 
 
 def file_definition(config: Resource, *, uri: str, file: Found) -> JsonObject:
@@ -124,10 +122,6 @@ def _overridden(definition: JsonObject, written: dict[str, Json]) -> dict[str, J
         written.pop("name")
     annotations = {**definition.get("annotations", {}), **written.get("annotations", {})}
     return {**definition, **written, **({"annotations": annotations} if annotations else {})}
-
-
-def _of_contents(config: Resource) -> dict[str, Json]:
-    return {"mimeType": _mime_type(config), "annotations": _annotations(config.annotations)}
 
 
 def _mime_type(config: Resource) -> str | None:

@@ -212,15 +212,16 @@ def _check_uris(placed: Iterable[Placed[Resource]], loaded: LoadedConfig, proble
     firsts: dict[str, Placed[Resource]] = {}
     reported: set[DocumentPath] = set()
     for path, resource in placed:
-        first_path, first = firsts.setdefault(resource.uri, (path, resource))
+        is_own = path not in loaded.origins
+        place = (*path, "uri") if is_own and path[0] == "resources" else path
+        first_place, first = firsts.setdefault(resource.uri, (place, resource))
         if first is resource or path in reported:  # one error for all files of a glob
             continue
         reported.add(path)
-        if path in loaded.origins:
-            problems.at(*path, "uri").error(not_offered(loaded, path, first=first_path))
-        else:
-            place = (*path, "uri") if path[0] == "resources" else path
+        if is_own:
             problems.at(*place).error(f"`resources.{first.name}` already has the URI `{resource.uri}`")
+        else:
+            problems.at(*path, "uri").error(not_offered(loaded, path, first=first_place))
     return {uri: resource for uri, (_, resource) in firsts.items()}
 
 
@@ -233,7 +234,7 @@ def _check_templates(placed: Sequence[Placed[ResourceTemplate]], loaded: LoadedC
     for path, template in placed:
         place = problems.at(*path, "uri")
         if path in loaded.origins and (taken := own.get(template.uri_template)) is not None:
-            place.error(not_offered(loaded, path, first=taken))
+            place.error(not_offered(loaded, path, first=(*taken, "uri")))
             continue
         if first := next((each for each in ordered if overlap(template.uri_template, each.uri_template)), None):
             what = f"`{template.uri_template}` overlaps with `{first.uri_template}` of `resources.{first.name}`"

@@ -281,14 +281,3 @@ class Limits(Model):
     """Maximum number of concurrent calls of synchronous Python functions."""
     request_depth: PositiveCount = 64
     """Maximum nesting depth of the JSON in a message."""
-
-    @property
-    def of_caller(self) -> tuple[int, int] | None:
-        """Maximum number of running calls and of waiting calls of one caller, or None for no limit."""
-        running = self.concurrency.per_caller
-        return None if running is None else (running, self.queue.per_caller)
-
-    @property
-    def of_all(self) -> tuple[int, int] | None:
-        running = self.concurrency.in_all
-        return None if running is None else (running, self.queue.in_all)

@@ -121,7 +121,7 @@ class Run(msgspec.Struct, eq=False):
         # The outer run holds the caller's permits, so an inner run must not wait for more of them.
         limits = call.catalog.limits if self.outer is None else NO_LIMITS
         permit = None
-        if limits.of_caller is None and limits.of_all is None:
+        if limits.concurrency.per_caller is None and limits.concurrency.in_all is None:
             permit = concurrency.try_acquire(key, limit)
         self._permit = permit or await self._acquired(key, limit, limits)
         if call.server.trace is not untraced:
@@ -173,8 +173,8 @@ class Run(msgspec.Struct, eq=False):
                 limit,
                 caller=call.caller.rate_limit_key,
                 deadline=self.deadline.at,
-                of_caller=limits.of_caller,
-                of_all=limits.of_all,
+                of_caller=_limit(limits.concurrency.per_caller, limits.queue.per_caller),
+                of_all=_limit(limits.concurrency.in_all, limits.queue.in_all),
             )
         finally:
             call.activity.record_wait("concurrency", self._began)
@@ -491,6 +491,10 @@ def _known(kind: ListKind) -> ListKind:
     if kind not in _KINDS:
         raise ToolError(f"Unknown kind {kind!r}. Use one of {', '.join(_KINDS)}.")
     return kind
+
+
+def _limit(running: int | None, waiting: int) -> Limit | None:
+    return None if running is None else (running, waiting)
 
 
 def check_access(primitive: Primitive, call: Call) -> None:

@@ -157,9 +157,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
         found = await asyncio.to_thread(manifest, served.document, served.catalog, with_contracts=True)
         return found.as_json()
 
-    reloads = ReloadRequests(
-        reloader=core.reloader, store=pipeline.store, audit=core.audit, service_manager=service_manager
-    )
+    reloads = ReloadRequests(reloader=core.reloader, store=pipeline.store, service_manager=service_manager)
     workers = None if worker is None else AllWorkers(worker, status=status, metrics=metrics)
     console, console_worker = None, None
     if http is not None and page is not None and calls is not None:

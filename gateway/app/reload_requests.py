@@ -5,7 +5,6 @@ import msgspec
 
 from gateway.app.signals import on_sighup
 from gateway.app.systemd_notify import ServiceManager
-from gateway.audit.recorder import AuditRecorder
 from gateway.background_tasks import BackgroundTasks
 from gateway.catalog.store import CatalogStore
 from gateway.json_types import JsonObject
@@ -17,7 +16,6 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
 
     reloader: Reloader
     store: CatalogStore
-    audit: AuditRecorder
     service_manager: ServiceManager
 
     async def reload(self, *, trigger: Trigger = "request") -> JsonObject:
@@ -31,11 +29,6 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
             "problems": [str(problem) for problem in status.problems],
         }
 
-    async def on_signal(self) -> JsonObject:
-        """Reopen the audit log, as logrotate(8) expects, and reload the configuration files."""
-        self.audit.reopen()
-        return await self.reload(trigger="signal")
-
     @asynccontextmanager
     async def running(self, *, watches_files: bool) -> AsyncIterator[None]:
         """While the context lasts, reload on SIGHUP and, if `watches_files` is true, when files change."""
@@ -44,7 +37,7 @@ class ReloadRequests(msgspec.Struct, frozen=True, kw_only=True):
         if watches_files:
             tasks.begin(self.reloader.run(), name="watch files")
         try:
-            with on_sighup(lambda: tasks.begin(self.on_signal(), name="reload on SIGHUP")):
+            with on_sighup(lambda: tasks.begin(self.reload(trigger="signal"), name="reload on SIGHUP")):
                 yield
         finally:
             await tasks.cancel()

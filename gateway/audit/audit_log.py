@@ -45,8 +45,6 @@ class AuditLog(BackgroundWriter):
         self.path: Final = path
         self.problem: str | None = None
         self._descriptor = -1
-        self._must_reopen = False
-        """Whether the file must be reopened before the next line."""
         self._is_mid_line = False
         """Whether the last line was written only partially, for example because the disk was full."""
         super().__init__(
@@ -67,10 +65,6 @@ class AuditLog(BackgroundWriter):
         if not self.has_ended:  # The disk hangs. A thread that ends reports lost records itself.
             self._report_lost()
 
-    def reopen(self) -> None:
-        self._must_reopen = True
-        self.retry()
-
     def append(self, record: JsonObject) -> None:
         """Add the current time to a record and queue the record, without waiting or raising."""
         # Log once per overflow, not for each record.
@@ -89,9 +83,9 @@ class AuditLog(BackgroundWriter):
 
     def _write(self, lines: Iterator[bytes]) -> None:
         try:
-            if self._must_reopen or not self._is_where_it_was():
+            if not self._is_where_it_was():
                 self._close()
-                self._descriptor, self._must_reopen = _opened(self.path), False
+                self._descriptor = _opened(self.path)
                 # A new or truncated file contains no partial line.
                 self._is_mid_line = self._is_mid_line and os.fstat(self._descriptor).st_size > 0
             for line in lines:

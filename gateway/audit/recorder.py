@@ -95,10 +95,6 @@ class AuditRecorder:
         if self._log is not None and (suppressed := self._denials.allows()) is not None:
             self._log.append(denial_record(denied, address=address, path=path, suppressed=suppressed))
 
-    def reopen(self) -> None:
-        if self._log is not None:
-            self._log.reopen()
-
     @property
     def status(self) -> dict[str, Json] | None:
         """The `audit` section of `/-/status`, or None without an audit log."""

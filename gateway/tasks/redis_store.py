@@ -214,14 +214,6 @@ class RedisTaskStore:
             await self._tell(task_id.decode(), watchers)
         return [task_id.decode() for task_id, _ in gone]
 
-    async def next_expiry(self) -> float | None:
-        found = await self._store.command("ZRANGE", self._keys[1], 0, 0, "WITHSCORES")
-        if not found:
-            return None
-        first = found[0]
-        # RESP3 returns pairs, and RESP2 returns a flat list.
-        return float(first[1] if isinstance(first, list | tuple) else found[1])
-
     async def renew(self, runner: str, messages: Mapping[str, tuple[str, float] | None]) -> Sequence[str]:
         """Renew leases and store progress messages. Return the ids of tasks that ended or belong to another process."""
         values = [

@@ -1,7 +1,6 @@
 """Runs tasks, stores the results, and restarts tasks of processes that have ended."""
 
 import asyncio
-import math
 import secrets
 import time
 from collections import Counter
@@ -23,7 +22,7 @@ from gateway.tasks.task import STOPPED, Ending, Task, TaskRun, TaskStatus, ended
 
 log: Final = structlog.get_logger(__name__)
 
-_SWEEP_SECONDS: Final = 60.0
+_SWEEP_SECONDS: Final = 1.0
 _STORE_SECONDS: Final = 1.0
 _ID_BYTES: Final = 16
 """128 bits, because the id of an anonymous task is enough to read the task (ext-tasks, "Security Considerations")."""
@@ -63,8 +62,6 @@ class TaskRunner:
         self._abandoned: Final[set[asyncio.Task[Ending]]] = set()
         self._writing: Final = BackgroundTasks()
         self._sweeper: asyncio.Task[None] | None = None
-        self._sweep_at = 0.0
-        self._expiry_moved: Final = asyncio.Event()
         self._is_stopping = False
 
     async def load(self) -> None:
@@ -73,7 +70,6 @@ class TaskRunner:
         self._left = await self.store.unfinished()
         for task in self._left:
             self.limiter.count(task.id, task.caller.counted_as)
-            self._expect_expiry(task)
 
     async def recover(self) -> None:
         left, self._left = self._left, ()
@@ -110,7 +106,8 @@ class TaskRunner:
         await self.store.add(task)
         if task.is_finished:
             self.limiter.release(task.id)
-        self._expect_expiry(task)
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name="tasks: expiry")
         self._events.publish(TaskChanged(task))
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
@@ -264,32 +261,16 @@ class TaskRunner:
         if run.task.id in self._running:
             self._events.publish(TaskProgressed(task))
 
-    def _expect_expiry(self, task: Task) -> None:
-        if self._sweeper is None:
-            self._sweeper = asyncio.create_task(self._sweep(), name="tasks: expiry")
-        elif task.expires < self._sweep_at:
-            self._expiry_moved.set()
-
     async def _sweep(self) -> None:
         while True:
-            # Clear the event before the query, which may miss concurrently added tasks.
-            self._expiry_moved.clear()
-            self._sweep_at = math.inf
-            try:
-                due = await self.store.next_expiry()
-            except StoreUnavailableError:
-                due = None
-            now = self.clock()
-            self._sweep_at = min(now + _SWEEP_SECONDS, now + _SWEEP_SECONDS if due is None else max(due, now))
-            try:
-                async with asyncio.timeout(max(0.0, self._sweep_at - now)):
-                    await self._expiry_moved.wait()
-            except TimeoutError:
-                pass
+            await asyncio.sleep(_SWEEP_SECONDS)
+            if not any(self.store.counts.values()):
+                continue
             with suppress(StoreUnavailableError):
-                for task_id in await self.store.expire(self.clock()):
-                    self._stop(task_id)
-                    self.limiter.release(task_id)
+                while expired := await self.store.expire(self.clock()):
+                    for task_id in expired:
+                        self._stop(task_id)
+                        self.limiter.release(task_id)
 
 
 class TaskLimiter:

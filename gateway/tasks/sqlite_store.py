@@ -89,11 +89,6 @@ class SqliteTaskStore:
         self._uncount(rows)
         return [task_id for task_id, _ in rows]
 
-    async def next_expiry(self) -> float | None:
-        soonest: float | None
-        [(soonest,)] = await self._database.run(SqliteStatement("SELECT min(expires) FROM tasks"))
-        return soonest
-
     @property
     def problem(self) -> str:
         return self._database.connection.problem

@@ -49,9 +49,6 @@ class TaskStore(Protocol):
     async def expire(self, now: float) -> Sequence[str]:
         """Remove expired tasks and return their ids."""
 
-    async def next_expiry(self) -> float | None:
-        """Return the time at which the next task expires, or None if there are no tasks."""
-
     @property
     def problem(self) -> str:
         """The reason why no task can be stored now, or an empty string if tasks can be stored."""
@@ -115,9 +112,6 @@ class MemoryTaskStore:
                 await self.remove(task_id)
                 expired.append(task_id)
         return expired
-
-    async def next_expiry(self) -> float | None:
-        return self._expiries[0][0] if self._expiries else None
 
     @property
     def problem(self) -> str:

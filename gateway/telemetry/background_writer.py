@@ -89,10 +89,6 @@ class BackgroundWriter:
             self._queued_bytes += len(line)
         return True
 
-    def retry(self) -> None:
-        with self._wake:
-            self._wake.notify()
-
     @property
     def waiting(self) -> int:
         return len(self._queue)
@@ -105,7 +101,7 @@ class BackgroundWriter:
                 with self._wake:
                     if not self._is_open:
                         break  # The process ends.
-                    # `retry` and `end` wake the thread earlier.
+                    # `end` wakes the thread earlier.
                     self._wake.wait(self._retry_seconds)
         self._on_end()
 

@@ -116,16 +116,6 @@ def test_moved_file_is_recreated(tmp_path: Path) -> None:
     assert [record["number"] for record in records(path)] == [3]
 
 
-def test_file_is_reopened_on_request(tmp_path: Path) -> None:
-    path = tmp_path / "audit.log"
-    with opened(path) as log:
-        log.append({"number": 1})
-        wait_until(lambda: log.written == 1)
-        log.reopen()
-        log.append({"number": 2})
-    assert [record["number"] for record in records(path)] == [1, 2]
-
-
 def test_removed_directory_loses_no_records(tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()

@@ -90,16 +90,6 @@ def test_failed_line_is_retried_once() -> None:
     assert sink.lines == [b"a", b"b"]
 
 
-def test_requested_retry_is_immediate() -> None:
-    sink = Memory()
-    sink.refusals = 1
-    with writing(sink, retry_seconds=3600) as writer:
-        writer.put(b"a")
-        while writer.waiting:
-            writer.retry()
-        assert sink.lines == [b"a"]
-
-
 def test_end_does_not_wait_for_a_failing_sink() -> None:
     sink = Memory()
     sink.refusals = 1_000_000_000

@@ -88,7 +88,7 @@ async def _answer(app: App, request: web.BaseRequest) -> web.Response:
         case "GET", "/metrics":
             found = (await app.metrics.exposition(_PLAIN))[0].decode()
         case "POST", "/reload":
-            found = await app.reloads.on_signal()
+            found = await app.reloads.reload(trigger="signal")
         case "POST", "/log-level":
             app.logs.set_level(request.query["level"])
         case _ if app.console_worker is not None:

@@ -123,7 +123,7 @@ class Audit(Model):
     """The audit log: who called what, and the outcome, as JSON lines in a file."""
 
     file: NotEmpty
-    """Path of the log file, relative to this file. The log is reopened on SIGHUP, and when the file has been moved."""
+    """Path of the log file, relative to this file. If the file is moved, the log continues in a new file."""
     arguments: Literal["digest", "full"] = "digest"
     """Recorded arguments: `digest`, a keyed digest that identifies equal arguments, or `full`, with secrets masked."""
     labels: dict[NotEmpty, str] = {}

@@ -7,8 +7,7 @@ While Redis is unavailable, writes are queued (`save`), and replicas use the ses
 """
 
 import asyncio
-import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -92,10 +91,7 @@ class RedisSessionStore:
         """Maps a nonce to the queued record and the record that Redis is known to contain."""
         self._writing: Final = BackgroundTasks()
         self._permits: Final = asyncio.Semaphore(_MAX_CONCURRENT_WRITES)
-        self._mark = b""
-        """A random value that Redis has stored. A different value after an outage means that data was lost."""
-        self._on_return: Final[list[Callable[[bool], Awaitable[None]]]] = []
-        store.on_return(self._returned)
+        store.on_return(self._write_queued)
 
     async def close(self) -> None:
         # Wait for writes, because a session that just ended would otherwise stay valid at other replicas.
@@ -159,24 +155,10 @@ class RedisSessionStore:
         if newest is None or not newest.is_ended:
             self._queued.put(nonce, (record, written), expires=record.expires)
 
-    def on_return(self, callback: Callable[[bool], Awaitable[None]]) -> None:
-        """Register a callback to run after each outage of Redis. The argument is True if Redis has lost its data."""
-        self._on_return.append(callback)
-
     async def tell_holders(self, nonce: str, kind: str, body: bytes) -> None:
         fields = [each.decode() for each in await self._store.command("HKEYS", self._key(nonce))]
         holders = [name[1:] for name in fields if name.startswith(_HOLDER) and name != self._own_field]
         await asyncio.gather(*(self._mailbox.tell(holder, kind, body) for holder in holders))
-
-    async def _returned(self) -> None:
-        # A different mark means that this Redis was emptied or replaced.
-        key, before = f"{self._store.prefix}data", self._mark
-        await self._store.command("SET", key, secrets.token_hex(8), "NX")
-        self._mark = await self._store.command("GET", key)
-        is_lost = bool(before) and before != self._mark
-        await self._write_queued()
-        for callback in self._on_return:
-            await callback(is_lost)
 
     async def _write_queued(self) -> None:
         begun = []

@@ -63,7 +63,7 @@ class SessionEndpoint:
         if self._replica is not None:
             self._replica.mailbox.on(CHANGED, self._take_change)
             self._replica.mailbox.on(FORWARDED, self._receive)
-            self._replica.sessions.on_return(lambda is_lost: sessions.catch_up(is_lost=is_lost))
+            self._replica.store.on_return(sessions.catch_up)
 
     async def post(self, message: Message, http: HttpRequest) -> web.StreamResponse:
         """Handle a legacy message.

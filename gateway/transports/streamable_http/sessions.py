@@ -170,8 +170,8 @@ class Sessions:
         if change.added or change.removed:
             self._dispatcher.notifier.watch_changed()
 
-    async def catch_up(self, *, is_lost: bool) -> None:
-        """Load changes missed during an outage of the store. Save all sessions again if the store lost its data."""
+    async def catch_up(self) -> None:
+        """Load changes missed during an outage of the store. Save the sessions again that the store has lost."""
         for live in list(self._live.values()):
             record = await self._store.load(live.nonce)
             if record is not None:
@@ -185,7 +185,7 @@ class Sessions:
                     )
                 )
             # The session could have ended while the store was read.
-            if is_lost and live.session.id in self._live:
+            if record is None and live.session.id in self._live:
                 self._store.save_soon({live.nonce: self._record(live)}, before={live.nonce: NOTHING})
 
     async def delete(self, session_id: str) -> None:

@@ -5,33 +5,36 @@ the name of their server: `redis+sentinel://a:26379,b:26379/mymaster/0`. `redis+
 `rediss+sentinel://` and `rediss+cluster://` use TLS.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Self
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
 from gateway.json_types import Json
 
-_PLAIN: Final = frozenset({"redis", "rediss", "unix"})
-_SENTINEL: Final = frozenset({"redis+sentinel", "rediss+sentinel"})
-_CLUSTER: Final = frozenset({"redis+cluster", "rediss+cluster"})
-_PORTS: Final = {**dict.fromkeys(_PLAIN | _CLUSTER, 6379), **dict.fromkeys(_SENTINEL, 26379)}
+_PORTS: Final = {"": 6379, "cluster": 6379, "sentinel": 26379}
+"""The default port for each kind of URL, which follows the `+` in the scheme."""
+_SCHEMES: Final = (
+    "redis",
+    "rediss",
+    "unix",
+    *(f"{tls}+{kind}" for tls in ("redis", "rediss") for kind in _PORTS if kind),
+)
 _PREFIX: Final = "prefix"
 
 
 class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """The URL for redis-py, with the first host only. It can contain a password."""
-    kind: frozenset[str]
+    kind: str
     nodes: tuple[tuple[str, int], ...]
     service: str = ""
     prefix: str = ""
     """The prefix of all keys. The parameter `prefix` separates several gateways on one server."""
     masked: str
     """The URL without credentials and parameters, for logs and the status."""
-    password: str = ""
     of_sentinels: Mapping[str, str] = MappingProxyType({})
     """The credentials for the Sentinels (parameters `sentinel_username` and `sentinel_password`)."""
 
@@ -41,19 +44,19 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         from redis.asyncio.connection import parse_url  # noqa: PLC0415 - optional dependency
 
         parts = urlsplit(text.strip())
-        kind = next((each for each in (_PLAIN, _SENTINEL, _CLUSTER) if parts.scheme in each), None)
-        if kind is None:
-            schemes = ", ".join(f"{each}://" for each in sorted(_PORTS))
+        if parts.scheme not in _SCHEMES:
+            schemes = ", ".join(f"{each}://" for each in _SCHEMES)
             raise ValueError(f"expected a URL that starts with one of {schemes}")
+        scheme, _, kind = parts.scheme.partition("+")
         # Split at the last @, because passwords can contain an @.
         credentials, _, hosts = parts.netloc.rpartition("@")
-        nodes = tuple(_node(each, default=_PORTS[parts.scheme]) for each in hosts.split(",")) if hosts else ()
-        if not nodes and parts.scheme != "unix":
+        nodes = tuple(_node(each, default=_PORTS[kind]) for each in hosts.split(",")) if hosts else ()
+        if not nodes and scheme != "unix":
             raise ValueError("expected a host")
-        if kind is _PLAIN and len(nodes) > 1:
+        if not kind and len(nodes) > 1:
             raise ValueError("expected one host. For several hosts, use redis+sentinel:// or redis+cluster://")
         service, path = "", parts.path
-        if kind is _SENTINEL:
+        if kind == "sentinel":
             service, _, database = parts.path.strip("/").partition("/")
             path = f"/{database}"
             if not service:
@@ -63,7 +66,6 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         of_sentinels = {
             name: query.pop(f"sentinel_{name}") for name in ("username", "password") if f"sentinel_{name}" in query
         }
-        scheme = parts.scheme.partition("+")[0]
         first = _authority(nodes[:1], credentials)
         url = urlunsplit(SplitResult(scheme, first, path, urlencode(query), ""))
         parse_url(url)  # Raises ValueError for invalid parameters.
@@ -74,7 +76,6 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
             service=service,
             prefix=f"mcp-gateway:{prefix}:" if prefix else "mcp-gateway:",
             masked=urlunsplit(SplitResult(parts.scheme, _authority(nodes), parts.path, "", "")),
-            password=unquote(credentials.partition(":")[2]),
             of_sentinels=of_sentinels,
         )
 
@@ -98,7 +99,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
             # `RedisConnection.read_stream` expects lists, but RESP3 returns maps.
             "protocol": 2,
         }
-        if self.kind is _PLAIN:
+        if not self.kind:
             return Redis.from_url(self.url, **times)
         options = {**parse_url(self.url), **times}
         for name in ("host", "port"):
@@ -106,7 +107,7 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
         # parse_url() represents TLS by a connection class. The clients below use a flag.
         if options.pop("connection_class", None) is not None:
             options["ssl"] = True
-        if self.kind is _CLUSTER:
+        if self.kind == "cluster":
             # Redis Cluster specification: a Cluster has only database 0 and no SELECT.
             options.pop("db", None)
             nodes = [ClusterNode(host, port) for host, port in self.nodes]
@@ -118,12 +119,6 @@ class RedisUrl(msgspec.Struct, frozen=True, kw_only=True):
             of_server["connection_class"] = SentinelManagedSSLConnection
         sentinel: Json = Sentinel(list(self.nodes), sentinel_kwargs=of_sentinels, **of_server)  # type: ignore[no-untyped-call]
         return sentinel.master_for(self.service)
-
-    def secrets(self) -> Iterator[str]:
-        """Yield the passwords that logs must mask."""
-        for password in filter(None, (self.password, self.of_sentinels.get("password", ""))):
-            # Yield quoted passwords too, because errors can contain URLs.
-            yield from {password, quote(password), quote(password, safe="")}
 
 
 async def close(client: Json) -> None:

@@ -24,7 +24,7 @@ from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExport
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway import __version__
@@ -64,9 +64,7 @@ class Spans:
 
     def began(self, call: CallFacts) -> None:
         parent = _context_of(call.trace)
-        span = self._tracer.start_span(
-            _title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call), links=_links(call)
-        )
+        span = self._tracer.start_span(_title(call), context=parent, kind=SpanKind.SERVER, attributes=_facts(call))
         # Set as current, so that spans of the call and of plugins become its children.
         self._requests[call.id] = span, contexts.attach(trace.set_span_in_context(span, parent))
         LOG_CONTEXT.set({CALL: call.id, TRACE_ID: format(span.get_span_context().trace_id, "032x")})
@@ -150,15 +148,6 @@ def _fail(span: Span, why: str) -> None:
 def _context_of(trace: TraceContext | None) -> Context:
     """Return the parent context. Without a trace, return an empty context, which starts a new trace."""
     return Context() if trace is None else _PROPAGATOR.extract(trace.fields, context=Context())
-
-
-def _links(call: CallFacts) -> list[Link]:
-    """Return a link to the span of the HTTP request, if the message has its own trace context."""
-    # Semantic conventions for MCP, "Context propagation": `params._meta` is the parent, and the transport is linked.
-    carried = read_trace(call.caller.headers)
-    if carried is None or carried == call.trace:
-        return []
-    return [Link(trace.get_current_span(_context_of(carried)).get_span_context())]
 
 
 def _title(call: CallFacts) -> str:

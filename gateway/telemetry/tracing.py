@@ -49,22 +49,13 @@ def _is_wanted(environ: Mapping[str, str]) -> bool:
     2. `OTEL_TRACES_EXPORTER` contains `otlp`. If it is unset, an endpoint is enough.
     3. The installed exporter supports the protocol.
     """
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
-        return False
-    exporters = {name.strip() for name in environ.get(_EXPORTER, "").split(",")} - {""}
-    if not exporters and not any(environ.get(name) for name in _ENDPOINTS):
-        return False
-    if exporters and "otlp" not in exporters:
-        if exporters != {"none"}:
-            _warn_of(_EXPORTER, environ[_EXPORTER], known="otlp, none")
+    exporter = environ.get(_EXPORTER) or ("otlp" if any(map(environ.get, _ENDPOINTS)) else "none")
+    if exporter == "none" or environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     # OpenTelemetry, "OTLP Exporter": the variable of one signal takes precedence.
-    name = next((name for name in _PROTOCOLS if environ.get(name)), None)
-    if name is not None and environ[name] != _PROTOCOL:
-        _warn_of(name, environ[name], known=_PROTOCOL)
-        return False
-    return True
-
-
-def _warn_of(variable: str, value: str, *, known: str) -> None:
-    log.warning("spans are not recorded", reason=f"{variable} is {value!r}, but only {known} is supported")
+    protocol = next(filter(None, map(environ.get, _PROTOCOLS)), _PROTOCOL)
+    if "otlp" in exporter.replace(" ", "").split(",") and protocol == _PROTOCOL:
+        return True
+    reason = f"{_EXPORTER} must be otlp with the protocol {_PROTOCOL}"
+    log.warning("spans are not recorded", reason=reason, exporter=exporter, protocol=protocol)
+    return False

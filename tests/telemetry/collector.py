@@ -30,7 +30,6 @@ class Recorded:
     state: str
     is_error: bool
     attributes: JsonObject
-    links: list[str]
     """Span ids."""
     resource: JsonObject
 
@@ -91,7 +90,6 @@ def _recorded(span: Span, resource: JsonObject) -> Recorded:
         state=span.trace_state,
         is_error=span.status.code == 2,
         attributes=_values(span.attributes),
-        links=[link.span_id.hex() for link in span.links],
         resource=resource,
     )
 

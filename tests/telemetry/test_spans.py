@@ -300,13 +300,13 @@ async def test_plugin_http_requests_are_children_of_its_span(
     }
 
 
-async def test_meta_trace_is_the_parent_and_the_http_trace_is_linked(
+async def test_meta_trace_takes_precedence_over_headers(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     given = fresh()
     await call(traced, http, "child", carried={"traceparent": OTHER}, traceparent=given)
     [served] = await spans_of(collector, given, "tools/call child")
-    assert served.links == [OTHER.split("-")[2]]
+    assert served.parent_id == PARENT
 
 
 async def test_trace_headers_apply_without_meta(
@@ -315,7 +315,7 @@ async def test_trace_headers_apply_without_meta(
     given = fresh()
     await call(traced, http, "child", carried={"traceparent": given})
     [served] = await spans_of(collector, given, "tools/call child")
-    assert (served.parent_id, served.links) == (PARENT, [])
+    assert served.parent_id == PARENT
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,13 @@ from gateway.protocol.notifier import ChangeNotifier, ReplicaAgreement, nothing
 from gateway.protocol.session import InFlight, Session
 from gateway.protocol.tasks import task_call
 from gateway.protocol.tasks.wire import detailed
+from gateway.state.database import StateDatabase
 from gateway.state.keys import SigningKeys
 from gateway.state.redis_limits import RedisRates, RedisSemaphores
 from gateway.state.used_request_states import UsedStates
 from gateway.tasks.runner import TaskChanged, TaskProgressed, TaskRunner
-from gateway.tasks.store import MemoryTaskStore, TaskStore
+from gateway.tasks.sqlite_store import TASKS, SqliteTaskStore
+from gateway.tasks.store import TaskStore
 from gateway.tasks.task import Ending, Task, TaskRun
 from gateway.telemetry.observer import InteractionObserver, Observer
 from gateway.telemetry.trace import Trace, TraceContext, untraced
@@ -91,7 +93,7 @@ class Dispatcher:
         )
         self.concurrency: Final = ConcurrencyLimiter(shared=semaphores)
         self.rates: Final = RateLimiter(shared=shared_rates)
-        store_of_tasks = MemoryTaskStore(clock=clock) if tasks is None else tasks
+        store_of_tasks = SqliteTaskStore(StateDatabase(None, [TASKS]), clock=clock) if tasks is None else tasks
         self.tasks: Final = TaskRunner(store_of_tasks, work=self._rerun, events=events, clock=clock)
         events.subscribe(TaskChanged, lambda event: self.task_changed(event.task))
         events.subscribe(TaskProgressed, lambda event: self.task_changed(event.task))

@@ -29,7 +29,10 @@ _CLOSE_SECONDS: Final = 10.0
 
 
 class StateDatabase:
-    """Runs transactions in a thread. If a transaction fails, `run` rolls back its changes and raises its error."""
+    """Runs transactions in a thread. If a transaction fails, `run` rolls back its changes and raises its error.
+
+    Without a file, transactions run at once in the calling thread, also outside the `async with` block.
+    """
 
     def __init__(
         self,
@@ -45,8 +48,12 @@ class StateDatabase:
         self._queue: Final[SimpleQueue[Transaction | None]] = SimpleQueue()
         self._closed: Final = asyncio.Event()
         self._is_open = False
+        if path is None:
+            self.connection.open()
 
     async def __aenter__(self) -> Self:
+        if self.connection.path is None:
+            return self
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._serve, args=(loop,), name="state database", daemon=True).start()
         self._is_open = True
@@ -54,6 +61,9 @@ class StateDatabase:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self.connection.path is None:
+            self.connection.close()
+            return
         self._is_open = False  # first, so that no job is queued that would never run
         self._queue.put(None)
         with suppress(TimeoutError):
@@ -69,7 +79,8 @@ class StateDatabase:
 
     async def run(self, work: Work[T], *, durable: bool = False) -> T:
         """Run a transaction and return its result. With `durable`, raise NotStoredError if the file fails."""
-        return await asyncio.wrap_future(self._put(work, durable=durable))
+        future = self._put(work, durable=durable)
+        return future.result() if future.done() else await asyncio.wrap_future(future)
 
     def post(self, work: Work[object]) -> None:
         """Run a transaction in the background, after all earlier transactions. Errors are logged."""
@@ -84,11 +95,15 @@ class StateDatabase:
         }
 
     def _put(self, work: Work[T], *, durable: bool = False) -> Future[T]:
-        if not self._is_open:
-            raise RuntimeError("the database is closed")
         future = Future[T]()
         future.set_running_or_notify_cancel()  # a transaction also runs if its caller is cancelled
-        self._queue.put(Transaction(work, future, durable=durable))
+        job = Transaction(work, future, durable=durable)
+        if self.connection.path is None:
+            self.connection.do([job])
+        elif self._is_open:
+            self._queue.put(job)
+        else:
+            raise RuntimeError("the database is closed")
         return future
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -6,6 +6,7 @@ the file regularly, and copies the rows back when the file works again. A corrup
 
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -78,6 +79,8 @@ class FallbackConnection:
 
     def open(self) -> None:
         self._connection = open_memory(self._schemas)
+        if self.path is None:
+            weakref.finalize(self, self._connection.close)
         self.recover()
 
     def close(self) -> None:
@@ -103,8 +106,8 @@ class FallbackConnection:
         # The fault has rolled back the transaction, so the unfinished jobs run again in memory.
         others: list[Transaction] = []
         for job in (each for each in jobs if not each.future.done()):
-            if job.durable:
-                job.future.set_exception(NotStoredError(self.problem or "no state directory"))
+            if job.durable and self.problem:
+                job.future.set_exception(NotStoredError(self.problem))
             else:
                 others.append(job)
         try:

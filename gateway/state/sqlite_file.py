@@ -41,7 +41,8 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+    # The garbage collector can close the connection in any thread.
+    connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     _migrate(connection, schemas)
     return connection
 

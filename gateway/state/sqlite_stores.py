@@ -1,9 +1,7 @@
 """Stores in the state database: sessions, documents and outputs."""
 
-import asyncio
 import hashlib
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -129,10 +127,10 @@ OUTPUTS: Final = Schema(
 
 
 class SqliteOutputs:
+    """Implements the persistence of `OutputStore`. Other threads can call `save` and `remove`."""
+
     def __init__(self, database: StateDatabase) -> None:
         self._database: Final = database
-        self._loop: Final = asyncio.get_running_loop()
-        self._loop_thread: Final = threading.get_ident()
 
     async def list(self, now: float) -> Sequence[tuple[str, str, str, float, int]]:
         await self._database.run(SqliteStatement("DELETE FROM outputs WHERE expires <= ?", (now,)))
@@ -145,7 +143,6 @@ class SqliteOutputs:
         return rows[0][0] if rows else None
 
     def save(self, uri: str, contents: str | bytes, *, caller: str, media_type: str, expires: float) -> None:
-        # Skip a database in memory, where the rows would be a useless copy.
         if self._database.is_durable:
             row = (uri, caller, media_type, expires, contents)
             self._post(SqliteStatement("INSERT INTO outputs VALUES (?, ?, ?, ?, ?)", row))
@@ -154,11 +151,7 @@ class SqliteOutputs:
         self._post(SqliteStatement("DELETE FROM outputs WHERE uri = ?", (uri,)))
 
     def _post(self, statement: SqliteStatement) -> None:
-        if threading.get_ident() == self._loop_thread:
-            self._write(statement)
-        else:  # A worker thread that shapes a large output.
-            self._loop.call_soon_threadsafe(self._write, statement)
-
-    def _write(self, statement: SqliteStatement) -> None:
-        with suppress(RuntimeError):  # The database was closed before the thread ended.
-            self._database.post(statement)
+        # Skip a database in memory, where the rows would be a useless copy.
+        if self._database.connection.path is not None:
+            with suppress(RuntimeError):  # The database was closed before the thread ended.
+                self._database.post(statement)

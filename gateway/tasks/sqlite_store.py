@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from gateway.errors import NotStoredError
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.sqlite_file import Schema
 from gateway.state.state import DaemonState
 from gateway.tasks.redis_store import RedisTaskStore
-from gateway.tasks.store import MemoryTaskStore, TaskStore, readable
+from gateway.tasks.store import TaskStore, readable
 from gateway.tasks.task import UNFINISHED, Task, encode_task, read_task
 
 TASKS: Final = Schema(
@@ -23,15 +24,18 @@ TASKS: Final = Schema(
         CREATE INDEX tasks_expires ON tasks (expires)""",
     ),
 )
+MAX_BYTES: Final = 256 * 2**20
+"""When the database in memory reaches this size, no more tasks are created."""
+_USED_BYTES: Final = SqliteStatement(
+    "SELECT (page_count - freelist_count) * page_size FROM pragma_page_count, pragma_freelist_count, pragma_page_size"
+)
 _UNFINISHED: Final = ", ".join(f"'{status}'" for status in sorted(UNFINISHED))
 
 
 def open_task_store(state: DaemonState) -> TaskStore:
-    """Return a store in Redis or SQLite, or in memory if the daemon has no state directory."""
+    """Return a store in Redis or in the state database, which is in memory if the daemon has no state directory."""
     if state.replica is not None:
         return RedisTaskStore(state.replica, clock=state.clock)
-    if state.database.connection.path is None and not state.database.connection.problem:
-        return MemoryTaskStore(clock=state.clock)
     return SqliteTaskStore(state.database, clock=state.clock)
 
 
@@ -49,6 +53,10 @@ class SqliteTaskStore:
 
     async def add(self, task: Task) -> None:
         row = (task.id, task.version, task.status, task.created, task.expires, encode_task(task))
+        if self._database.connection.path is None:
+            [(used,)] = await self._database.run(_USED_BYTES)
+            if used >= MAX_BYTES:
+                raise NotStoredError(f"stored tasks already use {MAX_BYTES >> 20} MiB, which is the maximum")
         # ext-tasks, "Task Creation": a task must be durable before the response.
         await self._database.run(SqliteStatement("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?)", row), durable=True)
         self._counts[task.status] += 1

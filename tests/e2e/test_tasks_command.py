@@ -66,7 +66,7 @@ async def test_operators_list_show_and_cancel_tasks(tmp_path: Path) -> None:
         code, _, errors = await typed("tasks", running)
         assert (code, "expected `list`, `show ID` or `cancel ID`" in errors) == (2, True)
         code, out, _ = await typed("status", "--url", now.url)
-        assert "1 input_required, 1 cancelled" in out
+        assert "input_required 1, cancelled 1" in out
     records = [json.loads(line) for line in (folder / "audit.log").read_text().splitlines()]
     of_tasks = [(each["name"], each["status"]) for each in records if each["event"] == "task"]
     assert of_tasks == [

@@ -235,8 +235,8 @@ async def test_deleted_file_is_recreated_with_its_rows(file: Path) -> None:
 
 
 async def test_durable_work_without_a_file_is_rejected() -> None:
-    async with opened(None) as database:
-        with pytest.raises(NotStoredError):
+    async with StateDatabase(None, [NOTES], why_memory="read-only") as database:
+        with pytest.raises(NotStoredError, match="read-only"):
             await note(database, "a", durable=True)
         assert await names(database) == set()
 

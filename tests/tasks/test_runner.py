@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from gateway.errors import StoreUnavailableError
 from gateway.events import Events
+from gateway.state.database import StateDatabase
 from gateway.tasks import runner as runner_module
 from gateway.tasks.runner import TaskRunner
-from gateway.tasks.store import MemoryTaskStore
+from gateway.tasks.sqlite_store import TASKS, SqliteTaskStore
 from gateway.tasks.task import Ending, Task, TaskRun, TaskStatus
 from tests.tasks.test_stores import make_task
 from tests.waiting import until
@@ -19,11 +20,11 @@ from tests.waiting import until
 SECONDS: Final = 30.0
 
 
-class BreakingStore(MemoryTaskStore):
+class BreakingStore(SqliteTaskStore):
     """A store that fails once, after a write."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(StateDatabase(None, [TASKS]), clock=time.time)
         self._breaks = True
 
     async def replace(self, task: Task) -> bool:
@@ -54,7 +55,7 @@ async def test_task_is_released_after_a_write_with_lost_response(monkeypatch: py
 
 
 async def test_expired_task_is_removed() -> None:
-    store = MemoryTaskStore()
+    store = SqliteTaskStore(StateDatabase(None, [TASKS]), clock=time.time)
     runner = TaskRunner(store, work=work, events=Events())
     try:
         await runner.add(make_task("long", created=time.time(), ttl_ms=600_000))

@@ -1,5 +1,6 @@
 """Task stores: one suite for all implementations."""
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -10,12 +11,14 @@ from msgspec.structs import replace
 
 from gateway.access.identity import ANONYMOUS
 from gateway.errors import NotStoredError
+from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.replica import Replica
 from gateway.state.state import DaemonState
+from gateway.tasks import sqlite_store
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.sqlite_store import TASKS, SqliteTaskStore, open_task_store
-from gateway.tasks.store import MemoryTaskStore, TaskStore
+from gateway.tasks.store import TaskStore
 from gateway.tasks.task import Task, TaskCaller, TaskStatus
 from tests.redis_server import redis_server
 
@@ -52,14 +55,11 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Callable[[], float]) -> AsyncIterator[TaskStore]:
-    if request.param == "memory":
-        yield MemoryTaskStore(clock=clock)
-        return
     if request.param == "redis":
         async with redis_server(tmp_path / "redis") as server, Replica(server.url, clock=clock) as replica:
             yield RedisTaskStore(replica, clock=clock)
         return
-    async with DaemonState(tmp_path / "state", schemas=[TASKS]) as state:
+    async with DaemonState(tmp_path / "state" if request.param == "sqlite" else None, schemas=[TASKS]) as state:
         made = SqliteTaskStore(state.database, clock=clock)
         await made.open()
         yield made
@@ -138,18 +138,21 @@ async def test_daemon_without_state_directory_keeps_tasks_in_memory() -> None:
     async with AsyncExitStack() as stack:
         state = await stack.enter_async_context(DaemonState(None, schemas=[TASKS]))
         store = open_task_store(state)
-        assert isinstance(store, MemoryTaskStore)
         assert not store.problem
+        await store.add(make_task(created=time.time()))
+        assert await store.get("one") is not None
 
 
-async def test_full_memory_store_rejects_tasks(clock: Clock) -> None:
-    store = MemoryTaskStore(clock=clock, max_bytes=100)
-    await store.add(make_task())
-    with pytest.raises(NotStoredError):
+async def test_full_memory_store_rejects_tasks(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "MAX_BYTES", 2**20)
+    async with StateDatabase(None, [TASKS]) as database:
+        store = SqliteTaskStore(database, clock=clock)
+        await store.add(replace(make_task(), outcome=b"x" * 2**20))
+        with pytest.raises(NotStoredError, match="1 MiB"):
+            await store.add(make_task("two"))
+        clock.now += 60
+        await store.expire(clock.now)
         await store.add(make_task("two"))
-    clock.now += 60
-    await store.expire(clock.now)
-    await store.add(make_task("two"))
 
 
 def test_poll_interval_grows_with_age_up_to_tenfold() -> None:
@@ -160,8 +163,6 @@ def test_poll_interval_grows_with_age_up_to_tenfold() -> None:
 
 async def test_unreadable_record_does_not_hide_other_tasks(store: TaskStore) -> None:
     """The record is damaged, or was written by a newer version of the gateway."""
-    if isinstance(store, MemoryTaskStore):
-        pytest.skip("no other process writes to it")
     for name in ("one", "two"):
         await store.add(replace(make_task(name), runner=""))
     for record in (b"\xc1", msgspec.msgpack.encode({"id": "one", "of": "the future"})):

@@ -1,7 +1,6 @@
 import base64
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -77,10 +76,7 @@ class ListPages:
     def _offset(self, name: str, catalog: Catalog, cursor: Json) -> int:
         """Return the index of the page's first entry, which follows the last entry of the previous page."""
         wanted = LISTS[name]
-        offset, last = self.cursors.redeem(cursor, _list_name(name, catalog), catalog.file_fingerprints[wanted.kind])
-        hinted = next(islice(wanted.entries(catalog), offset - 1, None), None)
-        if hinted is not None and _entry_digest(hinted[wanted.key]) == last:
-            return int(offset)
+        last = self.cursors.redeem(cursor, _list_name(name, catalog), catalog.file_fingerprints[wanted.kind])
         for number, entry in enumerate(wanted.entries(catalog), start=1):
             if _entry_digest(entry[wanted.key]) == last:
                 return number
@@ -95,9 +91,9 @@ class ListPages:
             **results.cache_hints(catalog.cache_ttl, is_shared=not catalog.scopes),
         }
         if end < len(entries):
-            position = [end, _entry_digest(entries[end - 1][wanted.key])]
+            last = _entry_digest(entries[end - 1][wanted.key])
             fingerprint = catalog.file_fingerprints[wanted.kind]
-            result["nextCursor"] = self.cursors.issue(_list_name(name, catalog), fingerprint, position)
+            result["nextCursor"] = self.cursors.issue(_list_name(name, catalog), fingerprint, last)
         return jsonrpc.encode(results.complete(result, catalog=catalog, revision=revision))
 
 

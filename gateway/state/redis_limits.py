@@ -9,7 +9,7 @@ All keys of a script must be in one slot of a Redis Cluster. Hash tags in the ke
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Self
 from weakref import WeakSet
@@ -208,8 +208,6 @@ class RedisSlots:
         self._used = 0
         self._reported: int | None = 0
         """The number of slots that the store has recorded for this replica. None if the number is unknown."""
-        self._is_full = False
-        """Whether a call waits for a slot. Further calls wait behind this call."""
         self._yielded_at = 0.0
         self._turn: Final = asyncio.Lock()
         self._reporting: Final = asyncio.Lock()
@@ -220,13 +218,11 @@ class RedisSlots:
     def is_unused(self) -> bool:
         return not self._used and self._reported == 0
 
-    async def take(self, limit: int, *, has_waited: bool, may_wait: Callable[[], bool]) -> bool:
-        """Wait for a slot. Return False if no slot is free and `may_wait` returns False.
+    async def take(self, limit: int, *, has_waited: bool, may_wait: bool) -> bool:
+        """Take a slot. If no slot is free, wait or return False.
 
         `has_waited` is true if the call has waited for a slot of this replica.
         """
-        if self._is_full and not may_wait():
-            return False
         async with self._turn:
             try:
                 now = asyncio.get_running_loop().time()
@@ -234,15 +230,12 @@ class RedisSlots:
                     self._yielded_at = now
                     await asyncio.sleep(2 * _POLL_SECONDS)
                 while not await self._claim(limit):
-                    if not may_wait():
+                    if not may_wait:
                         return False
-                    self._is_full = True
                     await asyncio.sleep(_POLL_SECONDS)
             except asyncio.CancelledError:
                 self._change(0)  # The store may have granted a slot.
                 raise
-            finally:
-                self._is_full = False
             self._used += 1
         return True
 

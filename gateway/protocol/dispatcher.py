@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -332,9 +332,6 @@ class ServedViews:
     def __init__(self, store: CatalogStore, parts: CallerCatalogs) -> None:
         self._store: Final = store
         self._parts: Final = parts
-
-    def views(self) -> Iterable[View]:
-        return self._store.current.views.values()
 
     def view(self, name: str) -> View | None:
         return self._store.current.views.get(name)

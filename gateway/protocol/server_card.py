@@ -43,10 +43,9 @@ def server_card(server_info: JsonObject, endpoint: PublicEndpoint, *, name: str)
     }
 
 
-def ai_catalog(cards: Iterable[tuple[str, str]]) -> JsonObject:
-    """Return a catalog of server cards. Each card is a pair of a qualified name and a URL."""
-    entries: list[Json] = [{"identifier": _identifier(name), "type": CARD_TYPE, "url": url} for name, url in cards]
-    return {"specVersion": "1.0", "entries": entries}
+def ai_catalog(name: str, url: str) -> JsonObject:
+    """Return a catalog with one server card, which has a qualified name and a URL."""
+    return {"specVersion": "1.0", "entries": [{"identifier": _identifier(name), "type": CARD_TYPE, "url": url}]}
 
 
 def introduction(server_info: JsonObject, *, name: str) -> dict[str, Json]:

@@ -314,7 +314,6 @@ class HttpServer:
             sse_path=SSE_PATH if self._listen.sse else None,
             authenticator=self._authenticator,
             server_info=lambda: self._dispatcher.store.current.server_info,
-            views=self._dispatcher.views.views,
         )
         return cards.endpoints(self._proxies.prefix)
 

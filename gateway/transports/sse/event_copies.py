@@ -25,7 +25,6 @@ _CLOSE_SECONDS: Final = 5.0
 """The maximum time for writing pending events when the daemon stops."""
 _POLL_SECONDS: Final = 5.0
 """The interval in seconds at which to ask the original replica whether more events will follow."""
-_FRAME: Final = b"f"
 _END: Final = b"end"
 
 # Ignore ids that Redis rejects, because a retried write repeats the entries of the first attempt.
@@ -90,45 +89,33 @@ class EventCopies:
         # `-2` sorts after the last event, which has `-1`.
         self._put(self._key(nonce, self._replica.name, number), f"{last}-2", _END)
 
-    async def until_now(self, nonce: str, place: RemotePlace) -> list[bytes]:
-        """Return the copied events after a position in a GET stream.
+    async def read(self, nonce: str, place: RemotePlace) -> AsyncIterator[bytes | None]:
+        """Yield the copied events after a position, and new events of a response. Yield None after a whole response.
 
         Raises:
             StoreUnavailableError: The store cannot be read.
         """
-        await self._ask(nonce, place)
-        entries = await self._replica.store.command("XRANGE", self._key_of(nonce, place), f"({place.after}-1", "+")
-        return [fields[_FRAME] for _, fields in entries if fields[_FRAME] != _END]
-
-    async def until_end(self, nonce: str, place: RemotePlace) -> AsyncIterator[bytes | None]:
-        """Yield the copied and new events after a position. Yield None at the end if the response will never arrive.
-
-        Raises:
-            StoreUnavailableError: The store cannot be read.
-        """
-        key, after, goes_on = self._key_of(nonce, place), f"{place.after}-1", await self._ask(nonce, place)
+        key, after = self._key(nonce, place.process, place.number), f"{place.after}-1"
+        goes_on = await self._ask(nonce, place)
         while True:
-            entries = await self._replica.store.read_stream(key, after=after, seconds=_POLL_SECONDS if goes_on else 0)
+            seconds = _POLL_SECONDS if goes_on else 0
+            entries = await self._replica.store.read_stream(key, after=after, seconds=seconds)
             for entry, fields in entries:
                 after = entry
-                if fields["f"] == _END:
-                    return
-                yield fields["f"]
+                yield None if fields["f"] == _END else fields["f"]
             if not entries and not goes_on:
-                break
+                return
             if not entries:
                 goes_on = await self._ask(nonce, place)
-        yield None
 
     async def _ask(self, nonce: str, place: RemotePlace) -> bool:
+        """Return whether a response will continue. A GET stream continues at this replica."""
         question = msgspec.msgpack.encode((nonce, place.number))
-        return bool(await self._replica.mailbox.ask(place.process, _KIND, question))
+        goes_on = await self._replica.mailbox.ask(place.process, _KIND, question)
+        return bool(goes_on) and place.answers is not None
 
     def _key(self, nonce: str, process: str, number: int) -> str:
         return f"{self._replica.store.prefix}events:{nonce}:{process}-{number:x}"
-
-    def _key_of(self, nonce: str, place: RemotePlace) -> str:
-        return self._key(nonce, place.process, place.number)
 
     def _put(self, key: str, entry: str, content: bytes) -> None:
         if self._size > MAX_WAITING_BYTES:

@@ -244,15 +244,14 @@ class SessionEndpoint:
         try:
             # Connect the client first, because the other replica can take a while to respond.
             await out.open()
-            # Send an error, so that the client does not wait forever.
-            if place.answers is not None and copies is None:
+            if copies is not None:
+                async for frame in copies.read(live.nonce, place):
+                    if frame is None:
+                        return await out.end()
+                    await out.write(frame)
+            if place.answers is not None:
+                # Send an error, so that the client does not wait forever.
                 return await out.end(_lost(place.answers))
-            if place.answers is not None and copies is not None:
-                async for frame in copies.until_end(live.nonce, place):
-                    await out.write(_lost(place.answers) if frame is None else frame)
-                return await out.end()
-            for frame in () if copies is None else await copies.until_now(live.nonce, place):
-                await out.write(frame)
             fresh = SessionStream(live.streams, http.caller)
             await out.write(fresh.preamble())
         except StoreUnavailableError:

@@ -10,7 +10,7 @@ from gateway.json_types import JsonObject, empty
 from gateway.protocol.session import Session
 
 # RFC 9110 §7.6.3 requires `Via` from every proxy.
-FORWARDING_HEADERS: Final = frozenset(
+_FORWARDING_HEADERS: Final = frozenset(
     {"forwarded", "via", "x-real-ip", *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto"))}
 )
 
@@ -46,12 +46,12 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     def subject(self) -> Subject:
         """The user whose credentials authenticate requests to other services."""
         key = self.identity.subject_key
-        if key is None and self._is_local:
+        if key is None and self.is_local:
             key = ""
         return Subject(key, self.access_token, issuer=self.identity.realm, is_operator=self.identity.holds(OPERATORS))
 
     @property
-    def _is_local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether the client runs on this machine and does not connect through a reverse proxy."""
         if self.binding in {Binding.STDIO, Binding.MEMORY}:
             return True
@@ -59,7 +59,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
             is_loopback = ip_address(self.address).is_loopback
         except ValueError:
             return False
-        return is_loopback and FORWARDING_HEADERS.isdisjoint(self.headers)
+        return is_loopback and _FORWARDING_HEADERS.isdisjoint(self.headers)
 
     @property
     def owner_key(self) -> str:

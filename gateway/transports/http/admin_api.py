@@ -13,10 +13,9 @@ from aiohttp import web
 
 from gateway.access.identity import OPERATORS
 from gateway.json_types import JsonObject
-from gateway.protocol.exchange import FORWARDING_HEADERS
 from gateway.telemetry.health import Health
 from gateway.telemetry.logs import Logs
-from gateway.transports.http.host_and_origin import is_loopback_address, is_loopback_host
+from gateway.transports.http.host_and_origin import is_loopback_host
 from gateway.transports.http.middleware import Handler, Middleware
 from gateway.transports.http.request import Endpoint, HttpRequest
 
@@ -202,12 +201,7 @@ class AdminApi(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_local(request: HttpRequest) -> bool:
     """Return whether the request comes from this machine and not through a local proxy."""
-    raw = request.raw
-    return (
-        is_loopback_address(raw.remote or "")
-        and is_loopback_host(raw.headers.get("Host"))
-        and not any(name in raw.headers for name in FORWARDING_HEADERS)
-    )
+    return request.caller.is_local and is_loopback_host(request.raw.headers.get("Host"))
 
 
 def json_response(value: JsonObject, request: HttpRequest, *, status: int = 200) -> web.Response:

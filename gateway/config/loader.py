@@ -162,6 +162,10 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
     # If an included file is also a secret file, keep its keyed digest. A plain digest could be brute-forced.
     files = {**inclusion.digests, **interpolation.files}
     diagnostics = [*interpolation.diagnostics, *_world_writable_files(files)]
+    found: dict[tuple[str, str, Place | None], Diagnostic] = {}
+    for each in diagnostics:
+        # An error in an anchor is found again at each alias.
+        found.setdefault((each.message, each.severity, each.place), each)
     loaded = LoadedConfig(
         document=document,
         sources=sources,
@@ -172,7 +176,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         variables=dict(interpolation.variables),
         root=inclusion.directory,
         lock_file=inclusion.directory / _lock_name(Path(path), inclusion.directory),
-        problems=tuple(sources.problem(each, redactor) for each in _in_order(diagnostics, files=inclusion.digests)),
+        problems=in_file_order((sources.problem(each, redactor) for each in found.values()), inclusion.digests),
         broken=broken,
         repaired=merger.repaired,
         is_whole=all(inclusion.digests.values()),
@@ -209,16 +213,12 @@ def _world_writable_files(files: Iterable[Path]) -> Iterator[Diagnostic]:
             yield Diagnostic(message=message, place=Place(SourceFile(path, ""), 1, 1), severity=Severity.WARNING)
 
 
-def _in_order(diagnostics: Iterable[Diagnostic], *, files: Iterable[Path]) -> list[Diagnostic]:
-    """Return the diagnostics without duplicates, sorted by file in reading order, then by line."""
+def in_file_order(problems: Iterable[Problem], files: Iterable[Path]) -> tuple[Problem, ...]:
+    """Sort problems by file in reading order, then by line. Problems of other files are last."""
     order = {path: index for index, path in enumerate(files)}
-    # An error in an anchor is found again at each alias.
-    found: dict[tuple[str, str, Place | None], Diagnostic] = {}
-    for each in diagnostics:
-        found.setdefault((each.message, each.severity, each.place), each)
 
-    def position(diagnostic: Diagnostic) -> tuple[int, int, int]:
-        place = diagnostic.place
-        return (-1, 0, 0) if place is None else (order.get(place.source.path, -1), place.line, place.column)
+    def position(problem: Problem) -> tuple[int, int, int]:
+        place = problem.location
+        return (-1, 0, 0) if place is None else (order.get(place.file, len(order)), place.line, place.column)
 
-    return sorted(found.values(), key=position)
+    return tuple(sorted(problems, key=position))

@@ -34,11 +34,11 @@ from gateway.catalog.primitives import Primitive, Prompt, Resource, ResourceTemp
 from gateway.catalog.skill_snapshot import find_skills
 from gateway.config.definition_source import not_offered, with_reviewed
 from gateway.config.diagnostics.problems import Problems
-from gateway.config.loader import LoadedConfig
+from gateway.config.loader import LoadedConfig, in_file_order
 from gateway.config.models.content import Block
 from gateway.config.models.document import Document
 from gateway.config.reading.source_file import digest_of_json
-from gateway.errors import ConfigError, Problem
+from gateway.errors import ConfigError
 from gateway.executors.shared_services import Services
 from gateway.json_types import DocumentPath
 from gateway.language.uris.matcher import overlap
@@ -137,7 +137,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         problems=problems,
     )
     if problems.has_errors:
-        raise ConfigError(_in_file_order(problems, loaded))
+        raise ConfigError(in_file_order(problems, loaded.files))
     compiled = compiled.without_invalid(loaded, problems)
     # A reference to a resource that was left out would cause a false warning.
     if {path[1] for path, _ in compiled.placed if path[0] == "resources"} == document.resources.keys():
@@ -155,7 +155,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         page_size=document.server.page_size,
         cache_ttl=document.server.cache_ttl,
         left_out=compiled.left_out,
-        warnings=_in_file_order(problems, loaded),
+        warnings=in_file_order(problems, loaded.files),
         redactor=loaded.redactor,
         lock_differences=tuple(lock_differences),
         pins={name: pin for name, pin in pins.items() if name not in excluded},
@@ -241,16 +241,6 @@ def _check_templates(placed: Sequence[Placed[ResourceTemplate]], loaded: LoadedC
             place.warning(f"{what}, which takes precedence")
         if template.rank is None and len(ordered) < _MAX_COMPARED:
             ordered.append(template)
-
-
-def _in_file_order(problems: Iterable[Problem], loaded: LoadedConfig) -> tuple[Problem, ...]:
-    files = {path: index for index, path in enumerate(loaded.files)}
-
-    def position(problem: Problem) -> tuple[int, int, int]:
-        place = problem.location
-        return (-1, 0, 0) if place is None else (files.get(place.file, len(files)), place.line, place.column)
-
-    return tuple(sorted(problems, key=position))
 
 
 _MAX_COMPARED: Final = 100

@@ -63,8 +63,8 @@ class WrittenSources:
         self._relative = cache(partial(os.path.relpath, start=directory))
         self._origins: dict[DocumentPath, SourceDefinition] = {}
         self._unstructured = {source.path for source in unstructured}
-        # Cached, because a generated file can have a thousand problems in one long line.
-        self._line = cache(self._masked_line)
+        self._lines: dict[tuple[Path, int], str] = {}
+        """Cache of masked lines, because a generated file can have a thousand problems in one long line."""
         self._secrets: dict[tuple[Path, int], list[Scalar]] = {}
         for scalar in secrets:
             for line in range(scalar.place.line, scalar.end.line + 1):
@@ -144,6 +144,12 @@ class WrittenSources:
                 # Replace only whole words, because a short secret can be part of other words.
                 message = re.sub(rf"(?<!\w){re.escape(str(scalar.value))}(?!\w)", MASK, message)
         return message
+
+    def _line(self, source: SourceFile, number: int) -> str:
+        key = source.path, number
+        if key not in self._lines:
+            self._lines[key] = self._masked_line(source, number)
+        return self._lines[key]
 
     def _masked_line(self, source: SourceFile, number: int) -> str:
         line = source.lines[number - 1] if number <= len(source.lines) else ""

@@ -4,14 +4,13 @@ All filters except `default` return missing values unchanged.
 """
 
 import base64
-import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from inspect import signature
 from typing import Final
 from urllib.parse import quote
 
 import msgspec
+from jinja2.filters import do_float, do_int, do_title
 
 from gateway.errors import ExecutionError
 from gateway.json_types import ABSENT, Json
@@ -137,11 +136,6 @@ def _indent(frame: RenderState, text: str, width: Json = 4, first: Json = False,
     )
 
 
-def _title(_frame: RenderState, text: str) -> str:
-    # As in Jinja. `str.title` would return `Don'T` for `don't`.
-    return "".join(word[:1].upper() + word[1:].lower() for word in re.split(r"([-\s({\[<]+)", text))
-
-
 def _truncate(
     _frame: RenderState,
     text: str,
@@ -159,23 +153,6 @@ def _truncate(
 
 def _round(_frame: RenderState, number: float, precision: Json = 0) -> float:
     return round(number, max(-15, min(15, int(_as_number(precision)))))
-
-
-def _int(_frame: RenderState, value: Json, default: Json = 0) -> Json:
-    if isinstance(value, str | int | float):
-        with suppress(ValueError, OverflowError):
-            # More than 4300 digits raise ValueError (`sys.set_int_max_str_digits`).
-            return int(value)
-        with suppress(ValueError, OverflowError):
-            return int(float(value))  # text such as 3.7
-    return default
-
-
-def _float(_frame: RenderState, value: Json, default: Json = 0.0) -> Json:
-    try:
-        return float(value) if isinstance(value, str) else float(_as_number(value))
-    except (ValueError, OverflowError, ExecutionError):
-        return default
 
 
 def _unique(frame: RenderState, values: list[Json]) -> list[Json]:
@@ -242,13 +219,19 @@ FILTERS: Final[Mapping[str, Filter]] = {
     "d": _DEFAULT,
     "default": _DEFAULT,
     "first": Filter(function=lambda _, value: member(value, 0), takes=_as_text_or_list, meaning="the first item"),
-    "float": Filter(function=_float, meaning="text as a number; `float(1.5)` sets the result for other text"),
+    "float": Filter(
+        function=lambda _, value, default=0.0: do_float(value, default),
+        meaning="text as a number; `float(1.5)` sets the result for other text",
+    ),
     "indent": Filter(
         function=_indent,
         takes=text_of,
         meaning="all lines except the first indented by 4 spaces, or by 2 with `indent(2)`",
     ),
-    "int": Filter(function=_int, meaning="text or a number as an integer; `int(1)` sets the result for other text"),
+    "int": Filter(
+        function=lambda _, value, default=0: do_int(value, default),
+        meaning="text or a number as an integer; `int(1)` sets the result for other text",
+    ),
     "items": Filter(
         function=lambda _, value: [[name, item] for name, item in value.items()],
         takes=_as_object,
@@ -287,7 +270,7 @@ FILTERS: Final[Mapping[str, Filter]] = {
     "sum": Filter(
         function=_sum, takes=_as_list, meaning="the sum of numbers; `sum(attribute='size')` adds a member of each item"
     ),
-    "title": Filter(function=_title, takes=text_of, meaning="Each Word With A Capital"),
+    "title": Filter(function=lambda _, text: do_title(text), takes=text_of, meaning="Each Word With A Capital"),
     "tojson": Filter(function=lambda _, value: json_of(value), meaning="the value as compact JSON"),
     "trim": Filter(
         function=lambda _, text, chars=None: text.strip(chars),

@@ -57,8 +57,9 @@ def own_origin(target: Target) -> tuple[str, str]:
     return "Origin", f"http://127.0.0.1:{target.client.port}"
 
 
-def test_console_page_can_act(target: Target, cookie: str) -> None:
-    answer = listed(target, cookie, MARK, SAME_ORIGIN, own_origin(target))
+@pytest.mark.parametrize("fields", [[SAME_ORIGIN], []], ids=["every header", "a browser without Sec-Fetch-Site"])
+def test_console_page_can_act(target: Target, cookie: str, fields: list[tuple[str, str]]) -> None:
+    answer = listed(target, cookie, MARK, own_origin(target), *fields)
     assert "hello" in [tool["name"] for tool in answer.json["result"]["tools"]]
 
 
@@ -82,6 +83,11 @@ def test_cross_site_request_cannot_act_for_a_signed_in_user(
     answer = listed(target, cookie, *fields)
     assert answer.status == 403, answer
     assert "access-control-allow-credentials" not in answer.headers
+
+
+@pytest.mark.parametrize("fields", [[SAME_ORIGIN], [MARK, ("Sec-Fetch-Site", "cross-site")]])
+def test_own_origin_alone_cannot_act(target: Target, cookie: str, fields: Sequence[tuple[str, str]]) -> None:
+    assert listed(target, cookie, own_origin(target), *fields).status == 403
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])

@@ -151,17 +151,6 @@ async def test_hostile_front_matter_is_bounded(tmp_path: Path, bomb: str) -> Non
     assert sum(len(each.message) for each in raised.value.errors) < 2000
 
 
-@pytest.mark.build
-async def test_skill_of_ten_thousand_files_is_rejected_unread(tmp_path: Path) -> None:
-    directory = skill(tmp_path)
-    (directory / "many").mkdir()
-    for number in range(10_000):
-        (directory / "many" / str(number)).touch()
-    async with running_services() as services:
-        with pytest.raises(ConfigError, match="more than 512 files"):
-            compiled(tmp_path, services)
-
-
 async def test_sparse_file_of_a_terabyte_is_rejected_unread(tmp_path: Path) -> None:
     directory = skill(tmp_path)
     (directory / "huge").touch()

@@ -196,14 +196,6 @@ def test_any_characters_are_a_valid_file_or_a_problem(target: Target, text: str)
         assert (answer.status == 422) == bool(answer.json["problems"])
 
 
-@given(data=st.binary(max_size=60))
-@pytest.mark.build
-def test_any_bytes_are_a_valid_file_or_a_problem(target: Target, data: bytes) -> None:
-    with attacked(target, data) as answer:
-        assert answer.status in {200, 422}
-    assert target.client.text("echo", {"text": "still"}) == "still"
-
-
 @pytest.mark.build
 def test_escape_in_a_file_does_not_reach_the_terminal(target: Target) -> None:
     """Problems contain names from files of other authors."""

@@ -83,15 +83,6 @@ def test_caller_text_cannot_end_a_line_or_affect_terminals(tmp_path: Path, text:
     assert path.read_text().removesuffix("\n").isprintable()
 
 
-def test_last_records_are_written_at_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "audit.log"
-    with opened(path) as log:
-        for number in range(5000):
-            log.append({"number": number})
-    assert [record["number"] for record in records(path)] == list(range(5000))
-    assert (log.written, log.dropped, log.waiting) == (5000, 0, 0)
-
-
 def test_existing_records_are_preserved(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     path.write_text('{"old": 1}\n')
@@ -151,28 +142,6 @@ def test_full_disk_only_drops_records_over_the_limit(tmp_path: Path) -> None:
     assert confession["records"] == dropped
     assert len(numbers) == 101 - dropped, "a record that was written in part is written again"
     assert len(lines) - len(whole) <= 1
-
-
-def test_end_is_not_delayed_by_an_unwritable_file(tmp_path: Path) -> None:
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    log = AuditLog(folder / "audit.log", retry_seconds=3600)
-    log.start()
-    folder.rmdir()
-    log.append({"number": 1})
-    wait_until(lambda: log.problem is not None)
-    log.stop()
-    assert log.waiting == 1
-    assert not (folder / "audit.log").exists()
-
-
-def test_records_before_start_and_after_end_are_ignored(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "audit.log")
-    log.append({"number": 1})
-    log.start()
-    log.stop()
-    log.append({"number": 2})
-    assert log.waiting == 0
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "device", "nowhere", "nul"])

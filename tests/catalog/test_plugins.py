@@ -116,14 +116,6 @@ def test_dataclass_with_string_annotations_loads(plugins: Plugins, folder: Path,
     assert signature.output_schema is not None
 
 
-def test_unchanged_files_are_imported_once(plugins: Plugins, folder: Path, write: Write) -> None:
-    write("counting.py", "loads = []\nloads.append(1)\ndef count(): return len(loads)\n")
-    opened(plugins, folder)
-    first = found(plugins, "counting:count")
-    opened(plugins, folder)
-    assert found(plugins, "counting:count") is first
-
-
 def test_changed_plugin_is_imported_and_running_calls_keep_old_code(
     plugins: Plugins, folder: Path, write: Write
 ) -> None:

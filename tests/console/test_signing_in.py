@@ -116,30 +116,6 @@ async def test_page_is_public_and_cannot_be_framed(tmp_path: Path) -> None:
         assert (await browser.get("/console/static/nothing.js")).status == 404
 
 
-@pytest.mark.parametrize(
-    ("fields", "status"),
-    [
-        pytest.param({**MARK, "Origin": "*own*", "Sec-Fetch-Site": "same-origin"}, 200, id="the page"),
-        pytest.param({**MARK, "Origin": "*own*"}, 200, id="the page in a browser without Sec-Fetch-Site"),
-        pytest.param({"Origin": "*own*", "Sec-Fetch-Site": "same-origin"}, 403, id="without the header"),
-        pytest.param({**MARK, "Sec-Fetch-Site": "same-origin"}, 403, id="without Origin"),
-        pytest.param(MARK, 403, id="without either"),
-        pytest.param({**MARK, "Origin": "http://127.0.0.1:9", "Sec-Fetch-Site": "same-site"}, 403, id="another port"),
-        pytest.param({**MARK, "Origin": "*own*", "Sec-Fetch-Site": "cross-site"}, 403, id="another site"),
-        pytest.param({**MARK, "Origin": "http://localhost:9"}, 403, id="another name of loopback"),
-    ],
-)
-async def test_unsafe_request_with_cookie_must_come_from_the_page(
-    tmp_path: Path, fields: Mapping[str, str], status: int
-) -> None:
-    async with watched(tmp_path, TOOLS) as daemon:
-        browser = Browser(daemon)
-        cookie = await browser.sign_in(daemon.bearer["Authorization"].removeprefix("Bearer "))
-        given = {name: value.replace("*own*", browser.origin) for name, value in fields.items()}
-        answer = await browser.post("/api/validate", {"tool": "hello", "arguments": {}}, cookie=cookie, fields=given)
-        assert answer.status == status, await answer.text()
-
-
 async def test_key_with_the_scope_signs_in(tmp_path: Path) -> None:
     async with watched(tmp_path, CONSOLE + AUTH + TOOLS) as daemon:
         browser = Browser(daemon)

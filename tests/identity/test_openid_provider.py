@@ -125,16 +125,6 @@ async def test_configured_client_signs_a_user_in_to_a_connection(tmp_path: Path,
     assert exchange["authorization"].startswith("Basic ")
 
 
-async def test_expired_token_is_refreshed_once_for_all_calls(tmp_path: Path, openid: OpenIdProvider) -> None:
-    async with serving(tmp_path, file_with(profile(openid.issuer))) as served:
-        await openid.configure(accessTokenSeconds=5)
-        await sign_in(served, ANN, "ann", "profile")
-        await openid.configure()
-        said = await asyncio.gather(*(text(served, ANN, "profile") for _ in range(8)))
-        assert all('"ann"' in each for each in said)
-        assert len(await openid.requests("/token", grant_type="refresh_token")) == 1
-
-
 async def test_refresh_tokens_rotate_and_are_revoked_on_sign_out(
     tmp_path: Path, openid: OpenIdProvider, notes: str
 ) -> None:

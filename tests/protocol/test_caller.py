@@ -168,18 +168,6 @@ def test_error_without_auth_names_auth_and_its_place(tmp_path: Path, value: str)
     assert error.location.line == 4
 
 
-async def test_arguments_cannot_replace_the_caller(tmp_path: Path) -> None:
-    """With an open schema, a client can send an argument with any name."""
-    file = """
-tools:
-  say:
-    input_schema: {type: object}
-    content: [{text: "{{ caller.subject }} {{ inputs | tojson }}"}]
-"""
-    async with serve_folder(write(tmp_path, file)) as served:
-        assert await said(served, person("ann"), caller={"subject": "root"}) == "ann {}"
-
-
 COMMAND: Final = "import os, sys; print(sys.argv[1], os.environ['WHO'], sys.stdin.read())"
 
 

@@ -9,34 +9,10 @@ from tests.protocol.peers import ERAS, LocalGateway, text
 
 
 @ERAS
-async def test_only_accepted_confirmation_runs_the_tool(inside: LocalGateway, era: str) -> None:
-    for action, said in [
-        ("accept", "deleted a.txt"),
-        ("decline", "error: The user declined; nothing was done."),
-        ("cancel", "error: The user dismissed the question; nothing was done."),
-    ]:
-        peer = await inside.of(era, respond=lambda *_, action=action: {"action": action})
-        assert (await text(peer, "by_shell", file="a.txt")).strip() == said
-        [question] = peer.asked
-        assert question["params"]["message"] == "Delete a.txt?"
-
-
-@ERAS
 async def test_confirmation_precedes_input_requests_of_the_tool(inside: LocalGateway, era: str) -> None:
     peer = await inside.of(era)
     assert await text(peer, "by_python") == "accept {'name': 'Ada'}"
     assert [question["params"]["message"] for question in peer.asked] == ["Sure?", "Who?"]
-
-
-@ERAS
-async def test_client_without_elicitation_is_rejected_unless_optional(inside: LocalGateway, era: str) -> None:
-    peer = await inside.of(era, capabilities={})
-    message = await peer.request("tools/call", {"name": "by_shell", "arguments": {"file": "a"}})
-    if era == "modern":
-        assert message["error"]["code"] == -32021
-    else:
-        assert message["result"]["isError"]
-    assert await text(peer, "without_asking") == "done"
 
 
 async def test_unrequested_confirmation_is_ignored(inside: LocalGateway) -> None:
@@ -56,40 +32,11 @@ async def asked_to_delete(inside: LocalGateway, **arguments: Json) -> tuple[Json
     return {**params, **peer.answers(result)}, params
 
 
-async def test_confirmation_is_valid_once(inside: LocalGateway) -> None:
-    peer = inside.modern(principal="ada")
-    retry, _ = await asked_to_delete(inside)
-    first, second = [(await peer.once("tools/call", retry))["result"] for _ in range(2)]
-    assert first["content"][0]["text"].strip() == "deleted a"
-    assert second["resultType"] == "input_required"
-
-
 async def test_concurrent_retries_use_a_confirmation_once(inside: LocalGateway) -> None:
     peer = inside.modern(principal="ada")
     retry, _ = await asked_to_delete(inside)
     both = await asyncio.gather(*(peer.once("tools/call", retry) for _ in range(2)))
     assert sorted(message["result"]["resultType"] for message in both) == ["complete", "input_required"]
-
-
-@pytest.mark.parametrize(
-    ("change", "principal"),
-    [
-        ({"arguments": {"file": "b"}}, "ada"),
-        ({"name": "without_asking", "arguments": {}}, "ada"),
-        ({}, "bob"),
-        ({}, None),
-        ({"requestState": "forged"}, "ada"),
-        ({"requestState": 7}, "ada"),
-        ({"requestState": ["a"]}, "ada"),
-    ],
-)
-async def test_confirmation_is_bound_to_the_call(
-    inside: LocalGateway, change: JsonObject, principal: str | None
-) -> None:
-    retry, _ = await asked_to_delete(inside)
-    message = await inside.modern(principal=principal).once("tools/call", {**retry, **change})
-    assert message["error"]["code"] == -32602
-    assert "`requestState`" in message["error"]["message"]
 
 
 @pytest.mark.parametrize(

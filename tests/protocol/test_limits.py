@@ -8,7 +8,6 @@ import pytest
 from gateway.access.identity import Identity
 from gateway.protocol.exchange import Binding, Caller
 from tests.protocol.peers import ERAS, SECONDS, LocalGateway, silent, text
-from tests.waiting import until
 
 ADA: Final = Identity(principal="ada", realm="keys")
 NAME: Final = {"action": "accept", "content": {"name": "Ada"}}
@@ -30,15 +29,6 @@ async def test_rate_limit_applies_after_reload_and_keeps_counts(inside: LocalGat
     await inside.edit("limits: {rate_limit: {per_caller: 4/hour, in_all: 100/second}}\n", "")
     assert not (await text(peer, "plain")).startswith("error")
     assert inside.gateway.app.core.pipeline.restart_required == []
-
-
-@ERAS
-async def test_call_that_sends_input_requests_counts_once(inside: LocalGateway, era: str) -> None:
-    limited_tool = '  named: {python: "questions:named", rate_limit: 1/hour}\n'
-    await inside.edit('  named: {python: "questions:named"}\n', limited_tool)
-    peer = await inside.of(era)
-    assert not (await text(peer, "named")).startswith("error")
-    assert "too often" in await text(peer, "named")
 
 
 async def test_calls_and_each_list_are_counted_separately(inside: LocalGateway) -> None:
@@ -121,20 +111,3 @@ async def test_inner_read_that_sends_requests_does_not_deadlock(inside: LocalGat
     peer = await inside.legacy()
     async with asyncio.timeout(SECONDS):
         assert not (await text(peer, "reads")).startswith("error")
-
-
-@pytest.mark.parametrize(("whose", "queue"), [("per_caller", "0"), ("in_all", "{in_all: 0}")])
-async def test_call_beyond_concurrency_without_queue_is_rejected(inside: LocalGateway, whose: str, queue: str) -> None:
-    await limited(inside, f"{{concurrency: {{{whose}: 1}}, queue: {queue}}}")
-    await inside.edit("tools:\n", "tools:\n  sleep: {description: Waits., shell: {command: [sleep, '60']}}\n")
-    peer = await inside.legacy()
-    waiting = asyncio.create_task(text(peer, "sleep"))
-    await until(lambda: inside.dispatcher.concurrency.running)
-    refused = await text(peer, "plain")
-    assert (
-        refused
-        == f"error: Too many concurrent calls: 1 running, 0 waiting (limits.concurrency, {whose}). Try again in 1 s."
-    )
-    waiting.cancel()
-    await inside.quiet()
-    assert await text(peer, "plain") == "plain"

@@ -71,14 +71,6 @@ async def say(progress: Progress, value: float, total: float | None, message: st
         await send()
 
 
-async def test_progress_notification_has_the_form_of_the_revision() -> None:
-    for revision, message in (("2024-11-05", {}), ("2025-03-26", {"message": "half"})):
-        exchange = RecordingExchange()
-        async with progress_of(exchange, NEVER, revision) as progress:
-            await say(progress, 1, 2, "half")
-        assert await exchange.next() == {"progressToken": "token", "progress": 1, "total": 2, **message}
-
-
 @given(values=st.lists(st.floats() | st.integers(-(10**6), 10**6), max_size=10))
 def test_values_that_do_not_increase_are_ignored(values: list[float]) -> None:
     async def run() -> list[float]:

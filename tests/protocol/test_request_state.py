@@ -123,14 +123,6 @@ def test_state_expires() -> None:
     assert opened(state_signer, signed, BINDING) is None
 
 
-def test_replayed_single_use_state_is_dropped() -> None:
-    state_signer = RequestStateSigner(KEY)
-    once, often = (state_signer.sign(STATE, BINDING, only_once=only_once) for only_once in (True, False))
-    assert opened(state_signer, once, BINDING) == STATE
-    assert opened(state_signer, once, BINDING) is None
-    assert opened(state_signer, often, BINDING) == opened(state_signer, often, BINDING) == STATE
-
-
 def test_states_are_unique() -> None:
     state_signer = RequestStateSigner(KEY)
     assert len({state_signer.sign(STATE, BINDING, only_once=True) for _ in range(3)}) == 3
@@ -169,25 +161,9 @@ def test_changed_byte_is_rejected() -> None:
                 refused(state_signer, signed[:place] + other + signed[place + 1 :])
 
 
-@pytest.mark.parametrize("addition", ["!!", "=", "==", " ", "\n", ".", "A", "-TAMPERED"])
-def test_appended_bytes_are_rejected(addition: str) -> None:
-    state_signer = RequestStateSigner(KEY)
-    signed = state_signer.sign(STATE, BINDING, only_once=False)
-    for forged in (signed + addition, addition + signed, signed.replace(".", addition + ".")):
-        if forged != signed:
-            refused(state_signer, forged)
-
-
 @given(garbage=JSON)
 def test_malformed_state_is_rejected(garbage: Json) -> None:
     refused(RequestStateSigner(KEY), garbage)
-
-
-def test_signed_cursor_is_rejected() -> None:
-    state_signer = RequestStateSigner(KEY)
-    content = base64.urlsafe_b64encode(orjson.dumps([2**40, "", "", "", {}, {}])).decode()
-    for forged in (content, f"{content}.", f".{content}", f"{content}.{content}"):
-        refused(state_signer, forged)
 
 
 def test_state_size_is_limited() -> None:

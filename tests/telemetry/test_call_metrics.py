@@ -3,10 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gateway.json_types import Json
 from gateway.telemetry.metrics import UNKNOWN, CallMetrics
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from tests.telemetry.calls import call_of
@@ -62,23 +59,6 @@ def test_durations_are_counted_in_buckets_of_seconds(metrics: CallMetrics) -> No
     assert buckets[("0.025",)] == buckets[("30.0",)] == 1
     assert buckets[("60.0",)] == buckets[("+Inf",)] == 2
     assert series(metrics, "mcp_gateway_call_duration_seconds_sum") == {("tool", "echo", "modern"): 40.02}
-
-
-def test_call_is_in_flight_until_it_ends(metrics: CallMetrics) -> None:
-    call = call_of("tools/call", "echo")
-    metrics.began(call)
-    assert metrics.in_flight() == {("tool", "echo", "modern"): 1}
-    metrics.ended(call, OK)
-    assert metrics.in_flight() == {("tool", "echo", "modern"): 0}
-
-
-@given(asked=st.lists(st.text()))
-def test_unknown_names_share_one_label(asked: list[Json]) -> None:
-    metrics = CallMetrics()
-    for name in asked:
-        run(metrics, call_of("tools/call", None, params={"name": name}))
-    expected = {("tool", UNKNOWN, "modern", "ok"): len(asked)} if asked else {}
-    assert series(metrics, "mcp_gateway_calls_total") == expected
 
 
 def test_removed_definitions_lose_only_their_series(metrics: CallMetrics) -> None:

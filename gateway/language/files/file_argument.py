@@ -6,7 +6,6 @@ In templates and logs, a file is an object with `name`, `type` and `size`.
 import base64
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.json_types import Json, JsonObject
@@ -14,19 +13,24 @@ from gateway.json_types import Json, JsonObject
 _MEMBERS: Final = ("name", "type", "size")
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+# Not a dataclass, because orjson would write the fields instead of calling `default`.
 class FileArgument(Mapping[str, Json]):
-    data: bytes
-    media_type: str | None = field(default=None, kw_only=True)
-    """In lower case, without parameters. None if unknown."""
-    name: str | None = field(default=None, kw_only=True)
-    """File name from the caller, unverified."""
+    __slots__ = ("data", "media_type", "name")
+
+    def __init__(self, data: bytes, *, media_type: str | None = None, name: str | None = None) -> None:
+        self.data: Final = data
+        self.media_type: Final = media_type
+        """In lower case, without parameters. None if unknown."""
+        self.name: Final = name
+        """File name from the caller, unverified."""
 
     @property
     def base64(self) -> str:
         return base64.b64encode(self.data).decode()
 
     def __getitem__(self, member: str) -> Json:
+        if member not in _MEMBERS:
+            raise KeyError(member)
         return {"name": self.name, "type": self.media_type, "size": len(self.data)}[member]
 
     def __iter__(self) -> Iterator[str]:
@@ -34,6 +38,14 @@ class FileArgument(Mapping[str, Json]):
 
     def __len__(self) -> int:
         return len(_MEMBERS)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FileArgument):
+            return False
+        return (self.data, self.media_type, self.name) == (other.data, other.media_type, other.name)
+
+    def __hash__(self) -> int:
+        return hash((self.data, self.media_type, self.name))
 
     @property
     def key(self) -> JsonObject:

@@ -382,7 +382,7 @@ MISTAKES: Final = (
     ),
     (
         "tools: {t: {http: {url: 'https://h/', pages: {next: 'a['}}}}",
-        "not a valid JMESPath expression: it is incomplete",
+        "not a valid JMESPath expression: Incomplete expression",
     ),
     ("tools: {t: {http: {url: 'https://h/', pages: {next: link, max: 0}}}}", "must be at least 1"),
     ("tools: {t: {http: {url: 'https://h/', pages: {max: 2}}}}", "next"),

@@ -3,7 +3,7 @@ from functools import partial
 from typing import Final
 
 import jmespath
-from jmespath.exceptions import IncompleteExpressionError, JMESPathError
+from jmespath.exceptions import JMESPathError
 from jmespath.functions import Functions
 from jmespath.parser import ParsedResult
 
@@ -98,23 +98,15 @@ def compile_select(source: str, scope: Scope) -> ParsedResult | None:
     try:
         parsed = jmespath.compile(source)
     except JMESPathError as error:
-        position = getattr(error, "lex_position", None)
-        where = f" at character {position + 1}" if isinstance(position, int) and 0 <= position < len(source) else ""
-        scope.problems.error(f"not a valid JMESPath expression: {_reason(error)}{where}")
+        # The rest of the message repeats the expression.
+        reason = str(error).partition("\n")[0].partition(", for expression")[0].rpartition("expression: ")[2]
+        scope.problems.error(f"not a valid JMESPath expression: {reason.rstrip('.: ')}")
         return None
     # jmespath checks function names only during a search.
     for name in _functions_in(parsed.parsed):
         if name not in _FUNCTIONS:
             scope.problems.error(f"JMESPath has no function `{name}`{did_you_mean(name, sorted(_FUNCTIONS))}")
     return parsed
-
-
-def _reason(error: JMESPathError) -> str:
-    """Return jmespath's error message without the expression."""
-    if isinstance(error, IncompleteExpressionError):
-        return "it is incomplete"
-    reason = getattr(error, "message", None) or str(error).partition("\n")[0].partition(": Parse error")[0]
-    return str(reason).rstrip(".: ")
 
 
 _FUNCTIONS: Final = frozenset(Functions.FUNCTION_TABLE)

@@ -163,7 +163,7 @@ async def test_stub_response_of_a_paged_tool(tmp_path: Path) -> None:
     assert [verdict.grade async for verdict in run_tests(settings)] == [Grade.PASSED]
 
 
-def test_only_confirmations_are_accepted(run: Run, tmp_path: Path) -> None:
+def test_confirmations_are_skipped_and_other_questions_fail(run: Run, tmp_path: Path) -> None:
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "curious.py").write_text(
         "from gateway.plugin import Context\n"

@@ -1,7 +1,6 @@
 """Runs the tests of tools by calling each tool through the dispatcher and comparing the result.
 
-Commands and functions are executed. If the test defines a response, no HTTP request is sent. Confirmation requests are
-accepted.
+Commands and functions are executed. If the test defines a response, no HTTP request is sent. Confirmations are skipped.
 """
 
 import json
@@ -38,11 +37,6 @@ from gateway.language.files.decoding import FileLocator, FileRule, data_uri
 from gateway.language.files.media_types import media_type_of
 from gateway.net.request import Request
 from gateway.net.sender import Response
-from gateway.protocol.call.input_requests.requests import CONFIRMATION_KEY
-from gateway.transports.memory import MemoryClient
-
-_CAPABILITIES: Final[JsonObject] = {"elicitation": {"form": {}}}
-_ACCEPT: Final[JsonObject] = {"action": "accept", "content": {}}
 
 
 class Mismatch(NamedTuple):
@@ -93,10 +87,9 @@ async def _verdict(dry: DryRun, name: str, index: int, test: ToolTest) -> Verdic
     if tool is None:
         left_out = (each.reason for each in dry.catalog.left_out if (each.kind, each.name) == ("tools", name))
         grade, found = Grade.SKIPPED, Mismatch(next(left_out, "the tool is not available"))
-    elif (mismatched := await _mismatch_of(dry, tool, index, test)) is not None:
-        grade, found = Grade.FAILED, mismatched
     else:
-        grade, found = Grade.PASSED, Mismatch("")
+        found = await _mismatch_of(dry, tool, index, test) or Mismatch("")
+        grade = Grade.FAILED if found.reason else Grade.PASSED
     return Verdict(
         tool=name,
         name=mask(test.name or f"test {index + 1}"),
@@ -115,12 +108,12 @@ async def _mismatch_of(dry: DryRun, tool: Tool, index: int, test: ToolTest) -> M
         executor = tool.executor
         if test.http is not None:
             executor = _with_stub(executor, _stub_of(test.http, directory=place.at("http", "file").directory))
-        # Use a separate catalog, because the stub belongs to this test. Run the tool without a task, because the result
-        # is the same.
-        prepared = replace(tool, executor=executor, task=None)
+        # Use a separate catalog, because the stub belongs to this test. A confirmation or a task would not change the
+        # result.
+        prepared = replace(tool, executor=executor, confirm=None, task=None)
         offered = replace(dry.catalog, tools={**dry.catalog.tools, tool.name: prepared})
-        client = dry.client(offered, capabilities=_CAPABILITIES, identity=identity)
-        result = await _confirmed(client, tool.name, arguments)
+        client = dry.client(offered, capabilities={"elicitation": {"form": {}}}, identity=identity)
+        result = await client.request("tools/call", {"name": tool.name, "arguments": arguments})
     except (ExecutionError, ValueError) as error:
         return Mismatch(str(error))
     except RpcError as error:
@@ -129,15 +122,6 @@ async def _mismatch_of(dry: DryRun, tool: Tool, index: int, test: ToolTest) -> M
     if result.get("resultType") == "input_required":
         return Mismatch("requires user input other than a confirmation, which tests cannot provide")
     return mismatch(result, test.expect)
-
-
-async def _confirmed(client: MemoryClient, tool: str, arguments: JsonObject) -> JsonObject:
-    params: dict[str, Json] = {"name": tool, "arguments": arguments}
-    result = await client.request("tools/call", params)
-    if result.get("resultType") != "input_required" or set(result["inputRequests"]) != {CONFIRMATION_KEY}:
-        return result
-    state = {key: value for key, value in result.items() if key == "requestState"}
-    return await client.request("tools/call", {**params, "inputResponses": {CONFIRMATION_KEY: _ACCEPT}, **state})
 
 
 def _given_files(arguments: JsonObject, files: FileLocator | None, *, directory: Path) -> JsonObject:

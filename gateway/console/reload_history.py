@@ -30,15 +30,8 @@ MAX_CHANGES: Final = 500
 """Maximum recorded changes per reload. Further changes are only counted."""
 _MAX_LINES: Final = 40
 _VIEW: Final = "view "
-_NOUNS: Final[Mapping[str, str]] = {
-    "tools": "tool",
-    "resources": "resource",
-    "prompts": "prompt",
-    "skills": "skill",
-    "connections": "connection",
-    "databases": "database",
-    "views": "view",
-}
+_KINDS: Final = frozenset({*LISTS, "skills", "connections", "databases", "views"})
+"""Sections whose entries are recorded by the name of their kind, such as `tool`."""
 
 
 class ReloadHistory:
@@ -114,7 +107,7 @@ def _change(change: Change, views: Mapping[str, set[tuple[str, str]]]) -> JsonOb
     listing = sorted(view for view, names in views.items() if (section, name) in names)
     return {
         "change": WORDS[change.sign],
-        "kind": _NOUNS.get(section, "section"),
+        "kind": section.removesuffix("s") if section in _KINDS else "section",
         "name": name or section,
         "views": listing if section in LISTS and views else None,
         "detail": change.what or None,

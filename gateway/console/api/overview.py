@@ -1,7 +1,7 @@
 """`/-/api/overview` returns the health, the call rates of the last hour, and client configurations."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -14,7 +14,6 @@ from gateway.errors import Problem, Severity
 from gateway.json_types import Json, JsonObject
 from gateway.transports.http.request import HttpRequest
 
-_MOST_ALIKE: Final = 20
 _NAMES: Final = frozenset({"tools", "resources", "prompts", "skills", "left_out", "disabled"})
 """Keys of the status that list definitions by name. With `?names=0`, each list is replaced by its length."""
 
@@ -45,22 +44,9 @@ async def overview(  # noqa: PLR0913 - the parts of the overview
 
     def made() -> Json:
         errors_first = sorted(problems, key=lambda each: each.severity is not Severity.ERROR)
-        groups = [
-            {**problem_json(first), "alike": [each.path for each in others[:_MOST_ALIKE]], "alikeCount": len(others)}
-            for first, *others in list(_grouped(errors_first).values())[:most]
-        ]
-        return {**answer, "problems": redactor.json(groups)}
+        return {**answer, "problems": redactor.json([problem_json(each) for each in errors_first[:most]])}
 
     return await json_response_by_thread(made, request)
-
-
-def _grouped(problems: Iterable[Problem]) -> Mapping[tuple[str, str, str], list[Problem]]:
-    groups: defaultdict[tuple[str, str, str], list[Problem]] = defaultdict(list)
-    for problem in problems:
-        # Each error has to be fixed separately, but warnings of one section often have the same cause.
-        place = problem.path.partition(".")[0] if problem.severity is Severity.WARNING else str(problem)
-        groups[problem.severity, problem.message, place].append(problem)
-    return groups
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:

@@ -179,15 +179,8 @@ export function Problem({ problem, href }) {
     }
       ${problem.path && html` <code>${problem.path}</code>`}</p>
     <p class="problem-message">${problem.message}</p>
-    ${problem.alikeCount > 0 && html`<p class="problem-message">${alike(problem)}</p>`}
     ${problem.excerpt && html`<${Excerpt} text=${problem.excerpt} />`}
   </div>`;
-}
-
-/** The paths of warnings with the same message. */
-function alike({ alike, alikeCount }) {
-  const more = alikeCount - alike.length;
-  return `${alikeCount} more: ${alike.join(", ")}${more > 0 ? `, … (${more} more)` : ""}`;
 }
 
 const isCaret = (line) => /^\s*\|\s*\^+\s*$/.test(line);

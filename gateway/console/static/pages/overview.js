@@ -99,7 +99,7 @@ function Unreachable({ upstreams }) {
 function Problems({ problems, counts, status }) {
   if (!problems.length) return null;
   const { error: errors = 0, warning: warnings = 0 } = counts ?? {};
-  const more = errors + warnings - problems.reduce((sum, problem) => sum + 1 + problem.alikeCount, 0);
+  const more = errors + warnings - problems.length;
   return html`<section class=${`note ${errors ? "bad" : "warn"}`} aria-label="Problems">
     <h2>${errors ? `The file was not loaded: ${counted(errors, "error")}` : counted(warnings, "warning")}</h2>
     ${errors > 0 && html`<p>Generation ${status.generation} is still served.</p>`}

@@ -8,10 +8,9 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -25,12 +24,10 @@ from gateway.app.signals import ExitWatchdog, on_stop_signals
 from gateway.app.systemd_notify import ServiceManager
 from gateway.app.workers.all_workers import worker_endpoint
 from gateway.app.workers.worker import Worker
-from gateway.catalog.compile.apps import APP_MEDIA_TYPE
 from gateway.catalog.manifest import Manifest, manifest
 from gateway.config.models.auth import Auth
 from gateway.config.settings import Settings
 from gateway.errors import ConfigError, Problem
-from gateway.executors.files.executor import SingleFile
 from gateway.json_types import JsonObject
 from gateway.platform_facilities import return_large_blocks
 from gateway.telemetry.observer import Observer
@@ -181,16 +178,6 @@ class Gateway:
         served = self.app.core.pipeline.served
         # Build the manifest in a thread, because this takes a while for 1,000 tools.
         return await asyncio.to_thread(manifest, served.document, served.catalog)
-
-    @property
-    def apps(self) -> Mapping[str, Path]:
-        """The file of each MCP app, by the app's name."""
-        resources = self.app.core.pipeline.served.catalog.resources.values()
-        return {
-            each.definition["name"]: Path(each.executor.path)
-            for each in resources
-            if each.definition.get("mimeType") == APP_MEDIA_TYPE and isinstance(each.executor, SingleFile)
-        }
 
     @property
     def problems(self) -> tuple[Problem, ...]:

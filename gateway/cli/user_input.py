@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import orjson
 
@@ -22,7 +22,6 @@ from gateway.json_types import Json
 
 _MAX_BYTES: Final = 256 * 2**20
 """Maximum bytes to read. The limit protects against endless devices such as /dev/zero."""
-_PIECE: Final = 2**20
 
 
 def input_bytes(path: str, *, where: str) -> bytes:
@@ -33,17 +32,17 @@ def input_bytes(path: str, *, where: str) -> bytes:
     try:
         with _interruptible():
             if path == "-":
-                data = _read(sys.stdin.buffer)
+                data = sys.stdin.buffer.read(_MAX_BYTES + 1)
             else:
                 with Path(path).open("rb") as file:
-                    data = _read(file)
+                    data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ConfigError.at(where, f"cannot be read: {error.strerror}") from error
     except ValueError as error:  # the path contains NUL
         raise ConfigError.at(where, f"cannot be read: {error}") from error
     if len(data) > _MAX_BYTES:
         raise ConfigError.at(where, f"cannot be read: it is larger than {_MAX_BYTES // 2**20} MiB")
-    return bytes(data)
+    return data
 
 
 def input_text(path: str, *, where: str) -> str:
@@ -55,13 +54,6 @@ def input_text(path: str, *, where: str) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         reason = f"is not UTF-8 (byte 0x{data[error.start]:02x} in line {line})"
         raise ConfigError.at(where, f"cannot be read: {reason}") from error
-
-
-def _read(file: BinaryIO) -> bytearray:
-    data = bytearray()
-    while len(data) <= _MAX_BYTES and (piece := file.read(_PIECE)):
-        data += piece
-    return data
 
 
 def input_line() -> str:

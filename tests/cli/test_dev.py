@@ -74,8 +74,8 @@ def test_connected_and_disconnected_clients_are_shown() -> None:
 def test_address_is_shown_once() -> None:
     shown = Shown()
     for _ in range(2):
-        shown.show_address("app sales", "file:///srv/ui/the%20sales.html")
-    assert shown.taken() == ["app sales file:///srv/ui/the%20sales.html"]
+        shown.show_address("serving", "http://127.0.0.1:8000/mcp")
+    assert shown.taken() == ["serving http://127.0.0.1:8000/mcp"]
 
 
 def test_problems_and_their_end_are_shown_once() -> None:

@@ -143,8 +143,6 @@ async def _follow(gateway: Gateway, lines: "ActivityLines", browser_folder: Path
             lines.reloaded(generation, plan(before, served).changes)
         if gateway.url is not None:
             lines.show_address("serving", gateway.url)
-        for tool, page in gateway.apps.items():
-            lines.show_address(f"app {tool}", page.absolute().as_uri())
         lines.show_problems(gateway.problems, generation=generation)
         lines.show_clients(status)
         if browser_folder is not None and gateway.console_link is not None and not is_open:

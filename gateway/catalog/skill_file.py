@@ -30,8 +30,6 @@ MAX_DESCRIPTION: Final = 1024
 _NAME: Final = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
 """Matches valid names of skills (Agent Skills specification, "name field")."""
 
-_RESERVED: Final = "io.modelcontextprotocol/"
-
 _FENCE: Final = re.compile(r" {0,3}(```+|~~~+)")
 _CODE: Final = re.compile(r"`[^`]*`")
 _INLINE: Final = re.compile(r"\]\([ \t]*<?([^\s<>()]+)")
@@ -81,11 +79,6 @@ def _field_problems(head: Mapping, start: Place, *, directory: str) -> Iterator[
     elif len(description) > MAX_DESCRIPTION:
         message = f"`description` has {len(description):,} characters, but some agents allow only {MAX_DESCRIPTION:,}"
         yield Diagnostic(message=message, place=place, severity=Severity.WARNING)
-    metadata = head.entries.get("metadata")
-    for key, entry in metadata.node.entries.items() if metadata and isinstance(metadata.node, Mapping) else ():
-        if key.startswith(_RESERVED):
-            message = f"`{key}`: keys that begin with `{_RESERVED}` are reserved for extensions of MCP"
-            yield Diagnostic(message=message, place=entry.place, severity=Severity.WARNING)
 
 
 def _text_of(key: str, head: Mapping, start: Place) -> tuple[str | None, Place]:

@@ -30,7 +30,6 @@ class RequestBody(msgspec.Struct, frozen=True, kw_only=True):
     encodings: Node | None = None
     whole: Input | None = None
     is_open: bool = False
-    min_members: int = 0
 
     @property
     def inputs(self) -> list[Input]:
@@ -125,7 +124,6 @@ def _body(content: Node, schemas: Schemas, *, is_required: bool, can_be_ignored:
             members=members,
             encodings=encodings,
             is_open=found.is_open,
-            min_members=found.min_members,
         )
     if body_format.is_form:
         raise DocumentError(f"its {media_type} body is not an object with known fields")
@@ -164,7 +162,6 @@ class _Members(msgspec.Struct, kw_only=True):
     """The schemas of each member. If a member has several schemas, the schemas are alternatives."""
     required: set[str] = msgspec.field(default_factory=set)
     read_only: set[str] = msgspec.field(default_factory=set)
-    min_members: int = 0
     is_open: bool = False
 
     def member(self, name: str) -> Node:
@@ -178,7 +175,6 @@ class _Members(msgspec.Struct, kw_only=True):
             self.properties.setdefault(name, nodes)
         self.required |= part.required
         self.read_only |= part.read_only
-        self.min_members = max(self.min_members, part.min_members)
         self.is_open |= part.is_open
 
 
@@ -187,7 +183,6 @@ def _any_of(branches: list[_Members]) -> _Members:
     made = _Members(
         required=set.intersection(*(each.required for each in branches)),
         read_only=set().union(*(each.read_only for each in branches)),
-        min_members=min(each.min_members for each in branches),
         is_open=any(each.is_open for each in branches),
     )
     for branch in branches:
@@ -244,14 +239,13 @@ def _is_flat(node: Node, body_format: BodyFormat) -> bool:
 def _own_members(node: Node, body_format: BodyFormat, schemas: Schemas) -> _Members:
     members = schemas.follow(node.at("properties")).members()
     read_only = {name for name, member in members if schemas.is_of_other_direction(member)}
-    required, least = node.value.get("required"), node.value.get("minProperties")
+    required = node.value.get("required")
     others = node.at("additionalProperties").value
     is_open = others in (True, {}) or (body_format.is_form and isinstance(others, dict))
     return _Members(
         properties={name: [member] for name, member in members if name not in read_only},
         required={each for each in (required if isinstance(required, list) else ()) if isinstance(each, str)},
         read_only=read_only,
-        min_members=least if isinstance(least, int) else 0,
         is_open=body_format.can_be_open and is_open,
     )
 

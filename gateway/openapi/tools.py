@@ -206,36 +206,19 @@ def _inputs(call: Call, api: ApiEntry) -> dict[str, Json]:
         if name in asked_names and (kept := [other for other in others if other in asked_names])
     }
     is_open = call.body is not None and call.body.is_open
-    least = _min_inputs(call)
-    if not definitions and not dependent and not is_open and not least:
+    if not definitions and not dependent and not is_open:
         return {"input": _bounded({call.names[each.key]: _short(each) for each in asked})} if asked else {}
     schema: dict[str, Json] = {
         "type": "object",
         "properties": {call.names[each.key]: each.schema for each in asked},
         "required": [call.names[each.key] for each in asked if each.is_required],
         "dependentRequired": dependent,
-        "minProperties": least,
         "additionalProperties": is_open,
     }
     schema = {key: value for key, value in schema.items() if value or key == "additionalProperties"}
     if definitions:
         schema["$defs"] = definitions
     return {"input_schema": _bounded(schema)}
-
-
-def _min_inputs(call: Call) -> int:
-    """Return `minProperties` of all inputs, for a required body that has its own `minProperties`.
-
-    Optional parameters count too, so a call can have enough inputs but too few body members.
-    """
-    body = call.body
-    if body is None or not body.is_required or not body.min_members:
-        return 0
-    set_members = sum(place == "body" for place, _ in call.values)
-    required = [each for each in call.asked if each.is_required]
-    others = sum(each.place != "body" for each in required)
-    least = others + body.min_members - set_members
-    return least if least > len(required) else 0
 
 
 def _bounded(schema: dict[str, Json]) -> dict[str, Json]:

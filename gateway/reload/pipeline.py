@@ -8,13 +8,13 @@ import asyncio
 import gc
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 from msgspec.structs import replace
@@ -32,9 +32,8 @@ from gateway.catalog.plugins import Plugins
 from gateway.catalog.store import CatalogStore
 from gateway.config.definition_source import NO_OWNERS, DefinitionSource, merge
 from gateway.config.loader import LoadedConfig, load
-from gateway.config.models.base import Model
 from gateway.config.models.document import Document
-from gateway.config.models.server import Limits, Listen
+from gateway.config.models.server import Listen
 from gateway.config.reading.merger import DEFINITIONS
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.errors import ConfigError, Problem
@@ -119,7 +118,7 @@ class ReloadPipeline:
     def restart_required(self) -> list[str]:
         """Changed sections that require a restart."""
         first, now = self.first, self.served.document
-        return [name for name in FIXED_SECTIONS if _fixed(getattr(first, name)) != _fixed(getattr(now, name))]
+        return [name for name in FIXED_SECTIONS if fixed(dict(getattr(first, name))) != fixed(dict(getattr(now, name)))]
 
     @property
     def watch_plan(self) -> WatchPlan:
@@ -315,10 +314,10 @@ def gc_paused() -> Iterator[None]:
         gc.freeze()
 
 
-def _fixed(section: Listen | Limits) -> Model:
-    if isinstance(section, Limits):
-        return section.model_copy(update=dict.fromkeys(LOOKED_UP))
-    return section.model_copy(update={"tls": section.tls is not None})
+def fixed(section: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings in one of `FIXED_SECTIONS` that require a restart."""
+    kept = {key: value for key, value in section.items() if key not in LOOKED_UP}
+    return {**kept, "tls": section.get("tls") is not None}
 
 
 def _report(warnings: Iterable[Problem]) -> None:

@@ -14,7 +14,7 @@ import yaml
 from gateway.catalog.manifest import Audience, Manifest
 from gateway.config.models.document import LISTS
 from gateway.json_types import ABSENT, Json, JsonObject
-from gateway.reload.pipeline import FIXED_SECTIONS, LOOKED_UP
+from gateway.reload.pipeline import FIXED_SECTIONS, fixed
 
 _CONTEXT: Final = 1
 # Represents an audience that only one configuration has.
@@ -65,16 +65,9 @@ def plan(old: Manifest, new: Manifest) -> Plan:
         changes=tuple(_changes(old, new)),
         effects=dict(_effects(old, new)),
         restart_required=tuple(
-            section for section in FIXED_SECTIONS if _fixed(old.written, section) != _fixed(new.written, section)
+            name for name in FIXED_SECTIONS if fixed(old.written.get(name, {})) != fixed(new.written.get(name, {}))
         ),
     )
-
-
-def _fixed(written: Mapping[str, Json], section: str) -> Json:
-    values = written.get(section, {})
-    if section == "limits":
-        return {key: value for key, value in values.items() if key not in LOOKED_UP}
-    return {**values, "tls": values.get("tls") is not None}
 
 
 def _changes(old: Manifest, new: Manifest) -> Iterator[Change]:

@@ -24,7 +24,6 @@ HEAD = "---\nname: {name}\ndescription: Does {name}.\n---\n# {name}\n"
 AUTH = "auth: {api_keys: {ci: {sha256: " + "ab" * 32 + "}}, rules: [%s]}\n"
 
 NO_NAME = "is not a valid skill name: use 1 to 64 of a-z and 0-9, with single hyphens between them"
-RESERVED = "keys that begin with `io.modelcontextprotocol/` are reserved for extensions of MCP"
 OUT = "leads outside the skill's directory, which agents cannot follow"
 
 
@@ -166,10 +165,6 @@ async def test_front_matter_is_yaml_1_2(compiled: Compile, tmp_path: Path, writt
         (
             "---\nname: a\ndescription: " + "d" * 1025 + "\n---\n",
             "warning: SKILL.md:3:14: `description` has 1,025 characters, but some agents allow only 1,024",
-        ),
-        (
-            "---\nname: a\ndescription: D.\nmetadata: {io.modelcontextprotocol/x: 1}\n---\n",
-            f"warning: SKILL.md:4:12: `io.modelcontextprotocol/x`: {RESERVED}",
         ),
         (HEAD + "[web](https://example.com/../x) [here](./a/../b.md#c) [top](#d)\n", ""),
     ],

@@ -238,33 +238,6 @@ def test_required_member_that_is_read_only_is_not_an_input(tmp_path: Path) -> No
     assert set(inputs_of(made.data)) == {"a"}
 
 
-@pytest.mark.parametrize(
-    ("is_required", "schema", "least"),
-    [
-        (True, {"properties": {"a": TEXT, "b": TEXT}, "minProperties": 1}, 1),
-        (True, {"allOf": [{"properties": {"a": TEXT, "b": TEXT}}, {"minProperties": 2}]}, 2),
-        (True, {"properties": {"a": TEXT, "b": TEXT}, "required": ["a"], "minProperties": 1}, None),
-        (False, {"properties": {"a": TEXT, "b": TEXT}, "minProperties": 1}, None),
-    ],
-)
-async def test_min_properties_of_a_body_applies_to_its_inputs(
-    tmp_path: Path, services: Services, *, is_required: bool, schema: Json, least: int | None
-) -> None:
-    given = document(
-        {
-            "/x/{c}": {
-                "post": operation(
-                    operationId="x",
-                    requestBody={"required": is_required, "content": {"application/json": {"schema": schema}}},
-                )
-            }
-        }
-    )
-    catalog = compiled(config_of(given, tmp_path), services)
-    expected = None if least is None else least + 1  # the path parameter
-    assert catalog.tools["shop_x"].definition["inputSchema"].get("minProperties") == expected
-
-
 async def test_hidden_inputs_are_never_sent_and_set_values_always(tmp_path: Path, services: Services) -> None:
     parameters = [
         {"name": name, "in": place, "required": name == "id", "schema": TEXT}

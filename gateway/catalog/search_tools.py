@@ -32,18 +32,15 @@ _B: Final = 0.75
 """BM25 parameter: how strongly a long description reduces the score, from 0 to 1."""
 _NAME_WEIGHT: Final = 3
 """Weight of words in names and titles, relative to words in descriptions."""
-_MIN_STEM: Final = 3
+_MIN_PREFIX: Final = 3
+_MAX_ENDING: Final = 4
+"""Maximum difference between the lengths of two forms of a word, such as `run` and `running`."""
 _UNSPACED: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
 """Regex class of scripts without spaces between words, and of Korean, which appends particles to words."""
 _WORD: Final = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
-_ENDINGS: Final = (("ies", "y"), *((f"{end}es", end) for end in ("x", "ch", "sh", "ss", "us")), ("s", ""))
-_VOWEL: Final = re.compile("[aeiouy]")
-_DOUBLED: Final = re.compile(r"(?<=([bgmnprt]))\1$")
-"""Matches a letter that an ending has doubled, as in `running`."""
-_FINAL_Y: Final = re.compile("(?<=[^aeiou])y$")
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -60,12 +57,13 @@ class ToolIndex:
         scores = ((self._score(position, terms), -position) for position in range(len(self._counts)))
         return [-position for score, position in sorted(scores, reverse=True)[:limit] if score > 0]
 
-    def _terms(self, word: str) -> Iterable[str]:
-        """Return `word` if a tool contains it. Otherwise, return all known words that start with `word`."""
+    def _terms(self, word: str) -> Sequence[str]:
+        """Return the known forms of `word`. Without any, return all known words that start with `word`."""
         if len(word) == 1 and re.fullmatch(f"[{_UNSPACED}]", word):
             return [known for known in self._holders if word in known]
-        if word in self._holders or len(word) < _MIN_STEM:
-            return (word,)
+        forms = [known for known in self._holders if _are_forms(word, known)]
+        if forms or len(word) < _MIN_PREFIX:
+            return forms
         return [known for known in self._holders if known.startswith(word)]
 
     def _score(self, position: int, terms: Iterable[str]) -> float:
@@ -81,32 +79,28 @@ class ToolIndex:
         return log(1 + (len(self._counts) - holders + 0.5) / (holders + 0.5))
 
 
+def _are_forms(one: str, other: str) -> bool:
+    """Whether two words differ at most in their endings, such as `repository` and `repositories`."""
+    shorter = min(len(one), len(other))
+    # The last letter of a longer word can change before an ending.
+    same = max(_MIN_PREFIX, shorter if shorter < 5 else shorter - 1)
+    return one == other or (abs(len(one) - len(other)) <= _MAX_ENDING and one[:same] == other[:same])
+
+
 def words(text: str) -> list[str]:
-    """Return the stems of the words, splitting `snake_case` and `camelCase`.
+    """Return the words in lower case, splitting `snake_case` and `camelCase`.
 
     Text in scripts without spaces is split into pairs of characters.
     """
     # NFKC unifies characters that look alike, such as half-width forms.
     parts = _WORD.findall(unicodedata.normalize("NFKC", text))
-    return [stem for part in parts for word in _HUMP.split(part) for stem in _stems(word.lower())]
+    return [word for part in parts for hump in _HUMP.split(part) for word in _split(hump.lower())]
 
 
-def _stems(word: str) -> list[str]:
-    if re.match(f"[{_UNSPACED}]", word):
-        return [word[at : at + 2] for at in range(max(1, len(word) - 1))]
-    if not word.endswith(("ss", "us", "is")):
-        for ending, rest in _ENDINGS:
-            if word.endswith(ending) and len(word) - len(ending) >= _MIN_STEM - 1:
-                word = word.removesuffix(ending) + rest
-                break
-    for ending in ("ing", "ed"):
-        stem = word.removesuffix(ending)
-        if stem != word and len(stem) >= _MIN_STEM and _VOWEL.search(stem):
-            word = _DOUBLED.sub("", stem)
-            break
-    if len(word) > _MIN_STEM + 1:
-        word = word.removesuffix("e")
-    return [_FINAL_Y.sub("i", word)]
+def _split(word: str) -> list[str]:
+    if not re.match(f"[{_UNSPACED}]", word):
+        return [word]
+    return [word[at : at + 2] for at in range(max(1, len(word) - 1))]
 
 
 def _words_of(definition: JsonObject) -> Iterator[str]:

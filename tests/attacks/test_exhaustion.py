@@ -242,7 +242,7 @@ def test_generated_text_cannot_block_a_pattern(target: Target, text: str, name: 
     [
         ([2**63 + number for number in range(100_000)], "too many for `uniqueItems`"),
         ([[2**63 + number] for number in range(100_000)], "too many for `uniqueItems`"),
-        ([1] * 500_000, "too large to locate the error"),
+        ([1] * 500_000, "must not contain duplicate items"),
         (list(range(300_000)), ""),
         ([[]] * 2, "must not contain duplicate items"),
     ],

@@ -219,10 +219,13 @@ def test_errors_of_a_huge_value_are_found_quickly(bad: list[Json]) -> None:
     assert time.process_time() - begun < 10
 
 
-def test_truncated_member_is_not_reported_as_missing() -> None:
+def test_first_error_of_a_large_value_is_reported() -> None:
+    assert error_messages({"items": {"type": "integer"}}, [1] * 299_999 + ["x"]) == [
+        '/299999 must be an integer, was "x"'
+    ]
     schema = {"required": ["late", "absent"], "properties": {"bad": {"type": "integer"}}}
     huge = {"bad": "x", **{f"m{index}": list(range(60)) for index in range(20)}, "late": 1}
-    assert sorted(error_messages(schema, huge)) == ["/absent is required", '/bad must be an integer, was "x"']
+    assert error_messages(schema, huge) == ["/absent is required"]
 
 
 KEYWORDS = st.fixed_dictionaries(

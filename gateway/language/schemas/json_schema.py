@@ -1,7 +1,7 @@
 """Compiles JSON Schemas with jsonschema-rs. The same eight formats are validated in every dialect."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Final
@@ -29,9 +29,7 @@ from gateway.wire.jsonrpc import is_deeper
 MAX_ERRORS: Final = 10
 
 _MAX_NODES: Final = 1000
-"""Maximum nodes of a value in a search for errors. Larger values are truncated first."""
-_KEPT_ITEMS: Final = 16
-_KEPT_DEPTH: Final = 4
+"""Maximum nodes of a value in a search for all errors. For larger values, only the first error is found."""
 _FREE_TEXT: Final = ("$comment", "description", "title")
 
 _MAX_ROUNDS: Final = 5
@@ -60,9 +58,20 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
             return [] if self.is_foreign else [SchemaError(path=(), message=excess)]
         if self.engine.is_valid(instance):
             return []
-        if self._is_too_large_for_words(instance):
-            return self._errors_of_large(instance, noun=noun)
-        return list(islice(self._described(instance, noun=noun), MAX_ERRORS))
+        if not self._is_too_large_for_words(instance):
+            diagnostics = self.engine.iter_errors(instance)
+        elif self.cost.has_alternatives:
+            return [SchemaError(path=(), message="does not match the schema, and is too large to locate the error")]
+        else:
+            diagnostics = iter([self._first_error(instance)])
+        return list(islice(self._described(diagnostics, noun=noun), MAX_ERRORS))
+
+    def _first_error(self, instance: Json) -> jsonschema_rs.ValidationError:
+        try:
+            self.engine.validate(instance)
+        except jsonschema_rs.ValidationError as error:
+            return error
+        raise AssertionError("the value is invalid")
 
     def diagnostics(self, instance: Json) -> list[jsonschema_rs.ValidationError]:
         """Return the errors of jsonschema-rs, or none for a value that is too large or too expensive to check."""
@@ -76,30 +85,15 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         depth = self.cost.worded_depth
         return depth is not None and is_deeper(instance, depth)
 
-    def _described(self, instance: Json, *, noun: str) -> Iterator[SchemaError]:
+    def _described(self, diagnostics: Iterable[jsonschema_rs.ValidationError], *, noun: str) -> Iterator[SchemaError]:
         said = set()
-        for diagnostic in self.engine.iter_errors(instance):
+        for diagnostic in diagnostics:
             if self.is_foreign and isinstance(diagnostic.kind, Kind.BacktrackLimitExceeded):
                 continue
             for error in describe(diagnostic, self.schema, noun=noun):
                 if str(error) not in said:
                     said.add(str(error))
                     yield error
-
-    def _errors_of_large(self, instance: Json, *, noun: str) -> list[SchemaError]:
-        cut: set[DocumentPath] = set()
-        depth = min(_KEPT_DEPTH, self.cost.worded_depth or _KEPT_DEPTH)
-        kept = _cut_down(instance, (), cut, depth)
-
-        def is_of_the_cut(path: DocumentPath) -> bool:
-            # The truncation causes such errors, for example if a list becomes too short.
-            return path in cut or (_has(instance, path) and not _has(kept, path))
-
-        described = self._described(kept, noun=noun)
-        errors = list(islice((error for error in described if not is_of_the_cut(error.path)), MAX_ERRORS))
-        return errors or [
-            SchemaError(path=(), message="does not match the schema, and is too large to locate the error")
-        ]
 
 
 def compile_schema(
@@ -235,23 +229,3 @@ def _has_more_nodes(value: Json, *, than: int) -> bool:
         elif isinstance(node, list):
             waiting.extend(islice(node, than))
     return seen > than or bool(waiting)
-
-
-def _cut_down(value: Json, path: DocumentPath, cut: set[DocumentPath], depth: int) -> Json:
-    if not isinstance(value, dict | list):
-        return value
-    kept = 0 if len(path) >= depth else _KEPT_ITEMS
-    if len(value) > kept:
-        cut.add(path)
-    if isinstance(value, dict):
-        return {name: _cut_down(value[name], (*path, name), cut, depth) for name in islice(value, kept)}
-    return [_cut_down(item, (*path, index), cut, depth) for index, item in enumerate(value[:kept])]
-
-
-def _has(value: Json, path: DocumentPath) -> bool:
-    for step in path:
-        try:
-            value = value[step]
-        except (KeyError, IndexError, TypeError):
-            return False
-    return True

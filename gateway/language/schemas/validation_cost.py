@@ -7,7 +7,7 @@ has no limits for such arguments, and holds the GIL while it runs.
 - Nested counted repetitions multiply to at most 1,000, as in RE2: `(a{1,100}){1,100}` has ten thousand states.
 - The number of schemas that apply to the same value is limited.
 - The number of integers beyond 2^53 in `uniqueItems` is limited, because the engine gives them equal hashes.
-- Error messages of recursive schemas only describe the first levels of an argument.
+- Errors are only searched for in arguments up to a size, and in recursive schemas up to a depth.
 """
 
 import math
@@ -73,8 +73,10 @@ class ValidationCost(msgspec.Struct, frozen=True, kw_only=True):
     """Number of patterns in all `patternProperties`."""
     compares: bool = False
     divides: bool = False
+    has_alternatives: bool = False
+    """Whether the number of errors in a value can exceed the number of its members and items."""
     worded_depth: int | None = None
-    """Depth at which arguments are truncated before they are checked for error messages. None means unlimited."""
+    """Maximum depth of a value in a search for all errors. None means unlimited."""
 
     def limit_exceeded(self, instance: Json) -> str | None:
         """Return why an argument is too expensive, or None."""
@@ -120,6 +122,7 @@ def validation_cost_of(nodes: Nodes) -> ValidationCost:
         matches_any_number=(is_recursive and bool(costly))
         or any(nodes[at][0].get("pattern") in costly for at in _repeated(nodes)),
         compares=any(schema.get("uniqueItems") is True for schema, _ in nodes.values()),
+        has_alternatives=any(not schema.keys().isdisjoint(_ALTERNATIVES) for schema, _ in nodes.values()),
         worded_depth=_worded_depth(nodes) if is_recursive else None,
     )
 

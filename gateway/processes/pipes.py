@@ -67,23 +67,20 @@ class InputBuffer:
     def attach(self, pipe: IO[bytes]) -> None:
         os.set_blocking(pipe.fileno(), False)
         self._pipe = pipe
-        self._flush()
+        self._continue()
 
     def write(self, data: bytes) -> bool:
         """Add data to the buffer. Return False if the data does not fit because the child does not read."""
         if len(self._waiting) + len(data) > self._limit:
             return False
-        # A non-empty buffer already has a pending flush.
-        if not self._waiting and self._pipe is not None:
-            self._loop.call_soon(self._flush)
         self._waiting += data
+        self._continue()
         return True
 
     def close(self) -> None:
         """Close the pipe after all data in the buffer is written."""
         self._is_ended = True
-        if not self._waiting:
-            self._flush()
+        self._continue()
 
     def abandon(self) -> None:
         """Discard the buffer and close the pipe."""
@@ -94,25 +91,26 @@ class InputBuffer:
             self._pipe.close()
             self._pipe = None
 
-    def _flush(self) -> None:
+    def _continue(self) -> None:
         if self._pipe is None:
             return
-        try:
-            if self._waiting:
-                # Keep no reference to the view: a bytearray cannot shrink while a view exists (BufferError).
-                written = os.write(self._pipe.fileno(), memoryview(self._waiting)[:_CHUNK])
-                del self._waiting[:written]
-        except BlockingIOError:
-            pass
-        except OSError:  # the child has closed its end
-            self._waiting.clear()
-            self._is_ended = True
         if self._waiting:
-            self._loop.add_writer(self._pipe.fileno(), self._flush)
+            self._loop.add_writer(self._pipe.fileno(), self._flush, self._pipe.fileno())
         elif self._is_ended:
             self.abandon()
         else:
             self._loop.remove_writer(self._pipe.fileno())
+
+    def _flush(self, descriptor: int) -> None:
+        try:
+            # Keep no reference to the view: a bytearray cannot shrink while a view exists (BufferError).
+            written = os.write(descriptor, memoryview(self._waiting)[:_CHUNK])
+            del self._waiting[:written]
+        except BlockingIOError:
+            return
+        except OSError:  # the child has closed its end
+            self.abandon()
+        self._continue()
 
 
 class BoundedBuffer:

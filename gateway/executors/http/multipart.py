@@ -1,13 +1,11 @@
 """Builds multipart/form-data bodies (RFC 7578) in the same format as browsers (HTML, "Multipart form data").
 
 Threats: a name, file name or media type from a caller that adds headers or parts (escaped or rejected), a file that
-contains the boundary (prevented by 128 unpredictable bits), and a file name with a path (removed, RFC 7578 §4.2).
+contains the boundary (prevented by a digest of all parts), and a file name with a path (removed, RFC 7578 §4.2).
 """
 
 import hashlib
-import hmac
 import re
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -35,7 +33,6 @@ _MAX_NAME: Final = 255
 """The maximum length of a file name in characters. File systems do not allow longer names."""
 MAX_FILE: Final = 64 * 2**20
 """The maximum size in bytes of a file that the configuration names."""
-_BOUNDARY_KEY: Final = secrets.token_bytes(32)
 
 
 Files = Callable[[JsonObject], Iterator[FileArgument]]
@@ -134,8 +131,8 @@ class PartContent(msgspec.Struct, frozen=True, kw_only=True):
 
 def multipart_body(parts: Sequence[PartContent]) -> tuple[bytes, str, Json]:
     """Return the body, its media type, and a description of each part without the contents of files."""
-    # Equal parts get equal boundaries, so equal requests share a cache key. RFC 2046 §5.1.1: at most 70 characters.
-    digest = hmac.new(_BOUNDARY_KEY, digestmod="sha256")
+    # Equal parts get equal boundaries, so equal requests share a cache key. A part cannot contain its own digest.
+    digest = hashlib.sha256()
     for part in parts:
         digest.update(repr((_head(part, ""), hashlib.sha256(part.data).digest())).encode())
     boundary = f"mcp-gateway-{digest.hexdigest()[:32]}"

@@ -6,6 +6,7 @@ session class.
 
 import asyncio
 import re
+import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from types import TracebackType
@@ -115,7 +116,10 @@ class DatabasePool:
         try:
             if self._engine is None:
                 module = dialect_of(self._profile.dialect).load()
-                self._engine = module.open_engine(self._profile, read_only=self._read_only)
+                try:
+                    self._engine = module.open_engine(self._profile, read_only=self._read_only)
+                except OSError as error:  # from files that the URL names
+                    raise _refused(error, self._profile) from error
             async with self._engine.session() as session:
                 # Before Python 3.12, `asyncio.wait_for` loses a cancellation at the moment when a driver has connected.
                 if (task := asyncio.current_task()) is not None and task.cancelling():
@@ -217,14 +221,19 @@ def failure_of(error: Exception, profile: DatabaseProfile) -> Exception:
     if isinstance(cause, RuntimeError) and "start new thread" in str(cause):
         return ExecutionError(f"cannot start a thread: {cause}")
     state = getattr(cause, "sqlstate", None) or ""
-    if isinstance(cause, OSError | TimeoutError | ConnectionError) or is_unavailable(state):
+    is_untrusted = isinstance(cause, ssl.SSLCertVerificationError)  # a retry would fail, too
+    if (isinstance(cause, OSError) and not is_untrusted) or is_unavailable(state):
         return DatabaseUnavailableError(_reason(cause))
     # Compare the name of the module, because other drivers can be missing.
     is_of_driver = state or type(cause).__module__.split(".")[0] in dialect_of(profile.dialect).error_modules
     # A TypeError means that the URL contains a parameter that the driver's `connect` does not accept.
-    if is_of_driver or isinstance(error, SQLAlchemyError) or isinstance(cause, TypeError):
-        return ExecutionError(f"Cannot connect to the database `{profile.name}`: {_reason(cause)}")
+    if is_untrusted or is_of_driver or isinstance(error, SQLAlchemyError) or isinstance(cause, TypeError):
+        return _refused(cause, profile)
     return error
+
+
+def _refused(error: BaseException, profile: DatabaseProfile) -> ExecutionError:
+    return ExecutionError(f"Cannot connect to the database `{profile.name}`: {_reason(error)}")
 
 
 _NAMED: Final = re.compile(

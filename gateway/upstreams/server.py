@@ -84,8 +84,6 @@ class UpstreamServer:
         self._not_before = -math.inf
         self._failed_lists = 0
         self._ask_again_at = math.inf
-        self.is_awaited = False
-        """Whether the start of the daemon waits for the first lists."""
 
     @property
     def config(self) -> Upstream:
@@ -155,7 +153,7 @@ class UpstreamServer:
             # The lists of an HTTP server are read after the start. A child process is not started for its lists.
             self._is_remembered = self.pool.is_child
             self.known.set()
-            self._report_change()
+            self._changed()
         self._task = asyncio.create_task(self._run(), name=f"upstream {self.name}")
 
     async def retire(self) -> None:
@@ -302,7 +300,7 @@ class UpstreamServer:
             return
         self.lists, self._is_inherited = lists, False
         await remember(self._documents, self.name, lists, server=self._digest)
-        self._report_change()
+        self._changed()
 
     async def _discover(self, session: Session) -> ServerLists:
         return await discover(session, before=None if self._is_inherited else self.lists)
@@ -333,11 +331,6 @@ class UpstreamServer:
         self._failed_lists = self._failed_lists + 1 if failed else 0
         delay = min(2.0 ** min(self._failed_lists, 10), MAX_BACKOFF)
         self._ask_again_at = monotonic() + delay if failed else math.inf
-
-    def _report_change(self) -> None:
-        # The start of the daemon waits for the first lists, and needs no reload.
-        if not self.is_awaited:
-            self._changed()
 
     async def _pause(self) -> None:
         pause = _CHECK_SECONDS

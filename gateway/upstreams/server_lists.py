@@ -45,7 +45,6 @@ class ServerLists(msgspec.Struct, frozen=True, kw_only=True):
     revision: str = ""
     completes: bool = False
     subscribes: bool = False
-    server_info: dict[str, Json] = {}
     instructions: str = ""
     missing: dict[str, str] = {}
     """The names of missing and incomplete lists, each with a reason."""
@@ -95,7 +94,6 @@ async def discover(session: Session, *, before: ServerLists | None) -> ServerLis
         revision=session.revision,
         completes="completions" in session.capabilities,
         subscribes=isinstance(resources, dict) and bool(resources.get("subscribe")),
-        server_info=dict(session.server_info),
         instructions=_bounded(session.instructions),
         missing=missing,
         deviations=deviations,

@@ -112,16 +112,17 @@ class UpstreamSource:
                 new.append(made)
         # Never empty the dictionary, because another thread reads it.
         self.servers.update(servers)
-        _keep_only(self.servers, servers.keys())
+        for name in self.servers.keys() - servers.keys():
+            del self.servers[name]
         for server in before.values():
             self._closing.begin(server.retire(), name=f"end upstream {server.name}")
-        for server in new:
-            server.is_awaited = self._is_at_start
         # Start unchanged servers too, in case this reload has cancelled their start.
         await asyncio.gather(*(server.start() for server in self.servers.values()))
         if self._is_at_start:
-            self._is_at_start = False
-            await self._first_lists(new)
+            try:
+                await self._first_lists(new)
+            finally:
+                self._is_at_start = False
             for server in new:  # the first catalog is compiled from these lists
                 server.is_served = server.lists is not None
 
@@ -273,12 +274,18 @@ class UpstreamSource:
         if spec is None or problems.has_errors:
             return None  # `definitions` reports the problems
         prefix = config.uri_prefix or ""
+
+        def report() -> None:
+            # The first catalog is compiled after the wait for the first lists, so no reload is needed.
+            if not self._is_at_start:
+                changed()
+
         return UpstreamServer(
             name,
             config,
             spec,
             documents=self._documents,
-            changed=changed,
+            changed=report,
             updated=lambda uri: self._events.publish(UpstreamResourceUpdated(f"{prefix}{uri}")),
             connection=document.connections.get(config.connection or ""),
             inherited=None if before is None else before.lists,
@@ -286,13 +293,9 @@ class UpstreamSource:
         )
 
     async def _first_lists(self, new: list[UpstreamServer]) -> None:
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._first_lists_seconds):
-                    await asyncio.gather(*(server.known.wait() for server in new))
-        finally:
-            for server in new:
-                server.is_awaited = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._first_lists_seconds):
+                await asyncio.gather(*(server.known.wait() for server in new))
 
 
 class _UpstreamDefinitions(msgspec.Struct, frozen=True, kw_only=True):
@@ -316,8 +319,3 @@ def _written(name: str, config: LoadedConfig) -> JsonObject:
 def _fingerprint(name: str, lists: ServerLists) -> str:
     made_of = [name, lists.tools, lists.resources, lists.templates, lists.prompts, lists.instructions]
     return hashlib.sha256(msgspec.json.encode(made_of)).hexdigest()
-
-
-def _keep_only(servers: dict[str, UpstreamServer], names: Iterable[str]) -> None:
-    for name in servers.keys() - set(names):
-        del servers[name]

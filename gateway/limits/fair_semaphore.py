@@ -8,6 +8,7 @@ While the store is unavailable, each replica applies the whole limit by itself.
 """
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -93,7 +94,7 @@ class FairSemaphore:
                 if turn is not None:
                     await self._wait(turn, partial(self._queue.remove, caller, turn))
                 if self._slots is not None:
-                    await self._claim(self._slots, has_waited=not has_slot, may_wait=limit[1] > 0)
+                    await self._claim(self._slots, has_waited=not has_slot, queue=limit[1])
         except TimeoutError as error:
             message = f"The call timed out in the queue ({name}), because other calls are still running."
             raise ExecutionError(message) from error
@@ -122,7 +123,7 @@ class FairSemaphore:
             self._resuming.append(turn)
             await self._wait(turn, partial(_discard, self._resuming, turn))
         if self._slots is not None:
-            await self._claim(self._slots, has_waited=not has_slot, may_wait=True)
+            await self._claim(self._slots, has_waited=not has_slot, queue=math.inf)
 
     def release(self) -> None:
         self._free()
@@ -134,12 +135,12 @@ class FairSemaphore:
         if self._resuming or self._queue.length:
             self._wake()
 
-    async def _claim(self, slots: RedisSlots, *, has_waited: bool, may_wait: bool) -> None:
-        """Take a slot in the store. If no slot is free, wait or refuse the call."""
+    async def _claim(self, slots: RedisSlots, *, has_waited: bool, queue: float) -> None:
+        """Wait for a slot in the store. Refuse the call if more than `queue` calls would wait."""
         self._claiming += 1
         is_granted = False
         try:
-            is_granted = await slots.take(self.capacity, has_waited=has_waited, may_wait=may_wait)
+            is_granted = await slots.take(self.capacity, has_waited=has_waited, queue=queue)
         finally:
             self._claiming -= 1
             if not is_granted:

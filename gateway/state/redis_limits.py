@@ -205,9 +205,15 @@ class RedisSlots:
     def __init__(self, store: RedisSemaphores, *, name: str) -> None:
         self._store: Final = store
         self._name: Final = name
+        self._limit = 0
         self._used = 0
+        self._spare = 0
+        """The number of slots that were claimed for calls which have not taken them yet."""
         self._reported: int | None = 0
         """The number of slots that the store has recorded for this replica. None if the number is unknown."""
+        self._claims = 0
+        self._is_full = False
+        """Whether a call waits for a slot. Further calls wait behind this call."""
         self._yielded_at = 0.0
         self._turn: Final = asyncio.Lock()
         self._reporting: Final = asyncio.Lock()
@@ -218,25 +224,37 @@ class RedisSlots:
     def is_unused(self) -> bool:
         return not self._used and self._reported == 0
 
-    async def take(self, limit: int, *, has_waited: bool, may_wait: bool) -> bool:
-        """Take a slot. If no slot is free, wait or return False.
+    async def take(self, limit: int, *, has_waited: bool, queue: float) -> bool:
+        """Wait for a slot. Return False if no slot is free and more than `queue` calls would wait.
 
         `has_waited` is true if the call has waited for a slot of this replica.
         """
-        async with self._turn:
-            try:
-                now = asyncio.get_running_loop().time()
-                if has_waited and now - self._yielded_at > _YIELD_SECONDS:
-                    self._yielded_at = now
-                    await asyncio.sleep(2 * _POLL_SECONDS)
-                while not await self._claim(limit):
-                    if not may_wait:
-                        return False
-                    await asyncio.sleep(_POLL_SECONDS)
-            except asyncio.CancelledError:
-                self._change(0)  # The store may have granted a slot.
-                raise
-            self._used += 1
+        self._limit = limit
+        self._claims += 1
+        try:
+            if self._is_full and self._claims > queue:
+                return False
+            async with self._turn:
+                return await self._take(has_waited=has_waited, queue=queue)
+        finally:
+            self._claims -= 1
+            if not self._claims:
+                self._spare = 0  # Return the slots that were claimed for cancelled calls.
+                self._change(0)
+
+    async def _take(self, *, has_waited: bool, queue: float) -> bool:
+        now = asyncio.get_running_loop().time()
+        if has_waited and now - self._yielded_at > _YIELD_SECONDS:
+            self._yielded_at = now
+            await asyncio.sleep(2 * _POLL_SECONDS)
+        try:
+            while not await self._claim():
+                if self._claims > queue:
+                    return False
+                self._is_full = True
+                await asyncio.sleep(_POLL_SECONDS)
+        finally:
+            self._is_full = False
         return True
 
     def take_over_limit(self) -> None:
@@ -253,22 +271,29 @@ class RedisSlots:
 
     def _change(self, by: int) -> None:
         self._used += by
-        self._tasks.begin(self._report(), name="limit: report")
+        if self._reported != self._used + self._spare:
+            self._tasks.begin(self._report(), name="limit: report")
 
     async def _report(self) -> None:
         async with self._reporting:
-            if self._reported != self._used:
-                await self._hold(0, self._used)
+            if self._reported != self._used + self._spare:
+                await self._hold(self._used + self._spare)
 
-    async def _claim(self, limit: int) -> bool:
+    async def _claim(self) -> bool:
+        """Take a slot that an earlier call has claimed, or claim slots for all calls that wait here."""
         async with self._reporting:
-            return await self._hold(limit, self._used + 1) > self._used
+            if not self._spare:
+                await self._hold(self._used + self._claims)
+            if not self._spare:
+                return False
+            self._spare -= 1
+            self._used += 1
+            return True
 
-    async def _hold(self, limit: int, wanted: int) -> int:
-        """Report the used slots and claim `wanted` slots. Return the number of slots that this replica can use."""
-        self._reported = None
+    async def _hold(self, wanted: int) -> None:
+        used, self._reported = self._used, None
         try:
-            self._reported = await self._store.hold(self._name, limit=limit, used=self._used, wanted=wanted)
+            held = self._reported = await self._store.hold(self._name, limit=self._limit, used=used, wanted=wanted)
         except StoreUnavailableError:
-            return wanted
-        return self._reported
+            held = wanted
+        self._spare = held - used

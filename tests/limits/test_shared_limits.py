@@ -185,6 +185,18 @@ async def test_queue_applies_to_each_replica(store: RedisServer) -> None:
         (await b.begin(of_caller=limit)).release()
 
 
+async def test_waiting_calls_claim_slots_with_one_request(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+        limit: Limit = (100, 100)
+        await b.begin(of_all=limit)
+        before = a.replica.store.operations
+        calls = [asyncio.create_task(a.begin(of_all=limit)) for _ in range(99)]
+        calls[50].cancel()
+        await asyncio.wait(calls)
+        assert a.replica.store.operations - before < 10
+        (await b.begin(of_all=limit)).release()  # the slot of the cancelled call
+
+
 async def test_call_cancelled_while_claiming_leaves_no_slot(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         limit: Limit = (1, 1000)

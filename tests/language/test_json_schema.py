@@ -79,7 +79,7 @@ def error_messages(schema: JsonObject, instance: Json) -> list[str]:
         ),
         (
             {"$schema": "http://json-schema.org/draft-04/schema#"},
-            ("$schema: names a dialect that is not supported; did you mean http://json-schema.org/draft-07/schema?"),
+            ("$schema: names a dialect that is not supported; did you mean `http://json-schema.org/draft-07/schema`?"),
         ),
         (
             {"$ref": "#/elsewhere", "elsewhere": {"pattern": "("}},

@@ -95,7 +95,7 @@ def test_interpolation_cannot_build_an_expression() -> None:
         ("/{% if id %}", "character 2: URLs cannot contain Jinja. Write `{if}` here"),
         ("/{id", "character 2: `{` without `}`; write a literal brace as %7B"),
         ("/id}", "character 4: `}` without `{`; write a literal brace as %7D"),
-        ("/{=id}", "character 3: `=` is not an operator of RFC 6570. Use one of + # . / ; ? &"),
+        ("/{=id}", "character 2: `=id` is not a variable; expected a name of letters, digits and `_`, such as {id}"),
         (
             "/{a-b}",
             "character 2: `a-b` is not a variable; expected a name of letters, digits and `_`, such as {id}",

@@ -1,7 +1,6 @@
 """Error messages for values that do not match their schema."""
 
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +9,7 @@ from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
 
 from gateway import exact_json
+from gateway.config.diagnostics.near_misses import nearest
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.keywords import properties_of
 
@@ -107,13 +107,11 @@ def _known_members(error: ValidationError, schema: JsonObject) -> list[str]:
 
 
 def _meant(given: Json, choices: Sequence[Json]) -> str:
-    near = (
-        # difflib takes quadratic time, so only compare short values.
-        get_close_matches(given, [choice for choice in choices if isinstance(choice, str)], n=1)
-        if isinstance(given, str) and len(given) <= _MAX_SHOWN
-        else []
-    )
-    return f" (did you mean {shown(near[0])}?)" if near else ""
+    # difflib takes quadratic time, so only compare short values.
+    if not isinstance(given, str) or len(given) > _MAX_SHOWN:
+        return ""
+    near = nearest(given, [choice for choice in choices if isinstance(choice, str)])
+    return "" if near is None else f" (did you mean {shown(near)}?)"
 
 
 _TYPE_WORDS: Final = {

@@ -6,13 +6,13 @@ Unused parts, such as definitions in `$defs`, are checked too, because clients r
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import Final
 
 import jsonschema_rs
 import orjson
 
+from gateway.config.diagnostics.near_misses import did_you_mean
 from gateway.json_types import DocumentPath, Json, JsonObject
 from gateway.language.schemas.errors import SchemaError, describe, shown
 from gateway.language.schemas.keywords import subschemas
@@ -99,8 +99,7 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 def _unknown_dialect(uri: Json) -> SchemaError:
-    near = get_close_matches(str(uri), DIALECTS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f"; use one of {', '.join(DIALECTS)}"
+    hint = did_you_mean(str(uri), DIALECTS) or f"; use one of {', '.join(DIALECTS)}"
     return SchemaError(path=("$schema",), message=f"names a dialect that is not supported{hint}")
 
 

@@ -27,8 +27,6 @@ RESERVED: Final = ":/?#[]@!$&'()*+,;="
 """The reserved characters of URIs (RFC 3986 §2.2)."""
 
 _OPERATORS: Final = "+#./;?&"
-# RFC 6570 §2.2: reserved for extensions.
-_FUTURE_OPERATORS: Final = "=,!@|"
 _VARIABLE: Final = re.compile(r"(?P<name>(?:[A-Za-z0-9_]\.?)*[A-Za-z0-9_])(?P<modifier>\*|:[1-9]\d{0,3})?")
 """Matches a variable with a modifier (RFC 6570 §2.3, §2.4). Names of inputs cannot be percent-encoded."""
 
@@ -125,10 +123,6 @@ def _encoded(text: str) -> str:
 def _expression(source: str, start: int) -> UriExpression:
     body = source[1:-1]
     operator = body[:1] if body[:1] in _OPERATORS else ""
-    if body[:1] and body[0] in _FUTURE_OPERATORS:
-        raise UriTemplateError(
-            f"{_at(start + 1)}: `{body[0]}` is not an operator of RFC 6570. Use one of {' '.join(_OPERATORS)}"
-        )
     variables = [_variable(text, start) for text in body.removeprefix(operator).split(",")]
     return UriExpression(
         source=source,

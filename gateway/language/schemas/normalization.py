@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Final
 
+import jsonschema_rs
 import orjson
 from jsonschema_rs import ValidationError
 from jsonschema_rs import ValidationErrorKind as Kind
@@ -88,16 +89,13 @@ def _unquoted(diagnostic: ValidationError) -> Json:
         return None
     match diagnostic.kind:
         case Kind.Type(types):
-            value = _parsed(text)
-            return value if _types_of(value) & set(types) else None
+            schema: dict[str, Json] = {"type": [*types]}
         case Kind.Enum(options):
-            value = _parsed(text)
-            return (
-                # True == 1 in Python, so compare the types too.
-                value if any(value == option and _types_of(value) & _types_of(option) for option in options) else None
-            )
+            schema = {"enum": options}
         case _:
             return None
+    value = _parsed(text)
+    return value if not isinstance(value, str) and jsonschema_rs.is_valid(schema, value) else None
 
 
 def _parsed(text: str) -> Json:
@@ -108,24 +106,6 @@ def _parsed(text: str) -> Json:
         return None
     # The depth limit for messages does not cover JSON inside strings.
     return None if is_deeper(value, _MAX_DEPTH) else value
-
-
-def _types_of(value: Json) -> set[str]:
-    match value:
-        # This case must come before `int`, because `bool` is a subclass of `int`.
-        case bool():
-            return {"boolean"}
-        case int():
-            return {"integer", "number"}
-        case float():
-            # JSON Schema Validation §6.1.1: a number with a zero fraction is an integer.
-            return {"integer", "number"} if value.is_integer() else {"number"}
-        case list():
-            return {"array"}
-        case dict():
-            return {"object"}
-        case _:
-            return set()
 
 
 def _replaced(instance: Json, path: Sequence[str | int], value: Json) -> Json:

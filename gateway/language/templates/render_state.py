@@ -7,6 +7,7 @@ event loop for minutes.
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 import orjson
 
 from gateway import exact_json
@@ -24,29 +25,17 @@ class OmitElement(Exception):  # noqa: N818 - control flow within a rendering, n
     """Raised to omit an element, such as an argument or a header field, because a value is missing."""
 
 
-class RenderState:
-    __slots__ = (
-        "_budget",
-        "_room",
-        "_written",
-        "begins_with_value",
-        "in_element",
-        "locals",
-        "null",
-        "variables",
-    )
-
-    def __init__(self, variables: Mapping[str, Json], *, in_element: bool = False, null: Json = ABSENT) -> None:
-        self.variables = variables
-        self.locals: dict[str, Json] = {}
-        self.in_element = in_element
-        """Whether a missing value omits the whole element instead of becoming empty text."""
-        self.null = null
-        self.begins_with_value = False
-        """Whether the output starts with a value, and not with text from the file."""
-        self._written: list[str] = []
-        self._room = MAX_TEXT_BYTES
-        self._budget = WORK
+class RenderState(msgspec.Struct):
+    variables: Mapping[str, Json]
+    in_element: bool = False
+    """Whether a missing value omits the whole element instead of becoming empty text."""
+    null: Json = ABSENT
+    begins_with_value: bool = False
+    """Whether the output starts with a value, and not with text from the file."""
+    locals: dict[str, Json] = msgspec.field(default_factory=dict)
+    _written: list[str] = msgspec.field(default_factory=list)
+    _room: int = MAX_TEXT_BYTES
+    _budget: int = WORK
 
     @property
     def text(self) -> str:

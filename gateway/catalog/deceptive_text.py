@@ -59,37 +59,16 @@ def _first(text: str, table: tuple[tuple[re.Pattern[str], str], ...]) -> str | N
     return None
 
 
-_DOUBLES: Final = {
-    "a": "\u0430\u03b1\u0251",
-    "b": "\u044c",
-    "c": "\u0441\u03f2",
-    "d": "\u0501",
-    "e": "\u0435\u0454",
-    "g": "\u0261",
-    "h": "\u04bb\u0570",
-    "i": "\u0456\u03b9\u0131",
-    "j": "\u0458\u03f3",
-    "k": "\u043a\u03ba",
-    "l": "1|\u04cf",
-    "m": "\u043c",
-    "n": "\u0578\u057c",
-    "o": "0\u043e\u03bf\u0585",
-    "p": "\u0440\u03c1",
-    "q": "\u051b\u0563",
-    "s": "\u0455",
-    "t": "\u0442\u03c4",
-    "u": "\u057d\u03c5",
-    "v": "\u03bd\u0475",
-    "w": "\u051d\u0461",
-    "x": "\u0445\u03c7",
-    "y": "\u0443\u03b3",
-}
-"""Maps lower-case Latin letters to similar digits and letters of other scripts (Unicode TR39)."""
 _ALIKE: Final[dict[int, str | None]] = {
-    **{ord(double): letter for letter, doubles in _DOUBLES.items() for double in doubles},
+    ord("0"): "o",
+    ord("1"): "l",
+    ord("|"): "l",
     **dict.fromkeys(map(ord, "-_. ")),
 }
-"""Replacements of characters in a skeleton. Separators map to None, which removes them."""
+"""Replacements of characters in a skeleton. Separators map to None, which removes them.
+
+Tools have ASCII names. In other names, `mixed_scripts` finds letters of other scripts.
+"""
 _OVERLAP: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
 """Scripts with letters that look alike. The Unicode name of a letter starts with its script."""
 

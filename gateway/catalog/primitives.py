@@ -21,7 +21,6 @@ from gateway.executors.invocation import Blocks, Executor, Invocation, Outcome, 
 from gateway.json_types import Json, JsonObject, empty
 from gateway.language.templates.templating import TextTemplate
 from gateway.plugin import ListKind
-from gateway.wire.headers import HeaderParameter
 
 
 class RequiredScopes(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +67,7 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
     """Section of the file that defines the primitive. Resource templates are in the section "resources"."""
     name: str
     definition: JsonObject
+    executor: Executor
     timeout: timedelta
     concurrency: int
     queue: int
@@ -93,14 +93,12 @@ class Primitive(msgspec.Struct, frozen=True, kw_only=True):
 
 class Tool(Primitive, frozen=True, kw_only=True):
     kind = "tools"
-    executor: Executor
     confirm: TextTemplate | None = None
     """The question that the user must confirm before each call, or None."""
     is_confirm_optional: bool = False
     """Whether the tool runs without confirmation if the client cannot ask the user."""
     arguments: CompiledArguments
     result: ShapeResult
-    header_parameters: tuple[HeaderParameter, ...] = ()
     name_in_app: str = ""
     """Name of the tool in the upstream's pages (MCP Apps), or "" if pages cannot call the tool."""
     task: ToolTask | None = None
@@ -119,22 +117,23 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True):
         return str(self.entry["frontmatter"]["name"])
 
 
-class Resource(Primitive, frozen=True, kw_only=True):
-    """A resource with a fixed URI: a definition, a file that a glob matches, or a file of a skill."""
-
+class _Readable(Primitive, frozen=True, kw_only=True):
     kind = "resources"
-    uri: str
-    executor: Executor
     contents: ShapeContents
     cache_ttl: timedelta | None = None
     is_shared: bool = True
     """Whether the content is the same for all callers, and can be cached for all of them."""
+
+
+class Resource(_Readable, frozen=True, kw_only=True):
+    """A resource with a fixed URI: a definition, a file that a glob matches, or a file of a skill."""
+
+    uri: str
     skill: Skill | None = None
     """The skill that a SKILL.md describes, or None for other resources."""
 
 
-class ResourceTemplate(Primitive, frozen=True, kw_only=True):
-    kind = "resources"
+class ResourceTemplate(_Readable, frozen=True, kw_only=True):
     uri_template: str
     match: Callable[[str], Mapping[str, str] | None]
     """Returns the percent-decoded variables in a URI, or None if the URI does not match the template."""
@@ -142,17 +141,12 @@ class ResourceTemplate(Primitive, frozen=True, kw_only=True):
     """Returns how closely an upstream's template matches a URI. The template with the highest rank serves the URI. None
     for templates in the configuration files, where the first match serves the URI.
     """
-    executor: Executor
-    contents: ShapeContents
-    cache_ttl: timedelta | None = None
-    is_shared: bool = True
     completers: Mapping[str, Completer] = msgspec.field(default_factory=empty)
 
 
 class Prompt(Primitive, frozen=True, kw_only=True):
     kind = "prompts"
     arguments: Mapping[str, PromptArgument]
-    executor: Executor
     messages: Callable[[Outcome, Invocation], Awaitable[Blocks | Relayed]]
     """Converts the outcome to messages, and masks secrets in them.
 

@@ -83,7 +83,6 @@ def compile_tool(name: str, config: models.Tool, *, problems: Problems, context:
         is_confirm_optional=config.confirm_fallback == "allow",
         arguments=arguments,
         result=result.shape,
-        header_parameters=arguments.header_parameters,
         name_in_app="" if (relayed := relayed_of(config)) is None else relayed.name_in_app,
         task=task,
     )

@@ -35,8 +35,8 @@ async def call_tool(call: Call) -> JsonObject:
         raise _unknown_tool(jsonrpc.string_param(call.params, "name"), call)
     arguments = jsonrpc.object_param(call.params, "arguments")
     check_access(tool, call)
-    if tool.header_parameters and call.is_modern_http:
-        headers.check_parameters(tool.header_parameters, arguments, call.caller.headers)
+    if tool.arguments.header_parameters and call.is_modern_http:
+        headers.check_parameters(tool.arguments.header_parameters, arguments, call.caller.headers)
     try:
         check_client(tool, call)
         may_be_task = tool.task is not None and _accepts_task(call, tool.task)

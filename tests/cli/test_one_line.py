@@ -57,25 +57,6 @@ def names(run: Run, config: str) -> list[str]:
     return [tool["name"] for tool in (tools["tools"] if isinstance(tools, dict) else tools)]
 
 
-def test_printed_config_is_followed_by_its_warnings(run: Run, directory: Path) -> None:
-    (directory / ".mcp.json").write_text('{"mcpServers": {"near": {"url": "http://127.0.0.1:9/mcp"}}}')
-    finished = run("serve", "--print-config", "--mcp-json", ".mcp.json")
-    assert finished.code == 0
-    assert "warning: upstreams.near.url: `127.0.0.1` is a loopback address, which is blocked." in finished.hints
-    assert "Allow it with `allow_private: [127.0.0.1]`" in finished.hints
-    assert "warning" not in finished.out
-
-
-def test_printed_config_is_followed_by_its_errors(run: Run, directory: Path) -> None:
-    with closing(sqlite3.connect(directory / "shop.db")) as connection:
-        connection.executescript(f"CREATE TABLE {'long' * 40} (id INTEGER PRIMARY KEY)")
-    served = run("serve", "--sqlite", "shop.db")
-    printed = run("serve", "--print-config", "--sqlite", "shop.db")
-    assert (served.code, printed.code) == (2, 2)
-    assert "error: tools.find_longlong" in printed.hints
-    assert "databases:" in printed.out
-
-
 @pytest.mark.parametrize("source", ["mcp-json", "openapi", "sqlite", "command"])
 def test_printed_configuration_is_valid_and_has_the_served_tools(run: Run, directory: Path, source: str) -> None:
     words, tool = sources()[source]

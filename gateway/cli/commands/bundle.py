@@ -48,7 +48,6 @@ _SOURCES: Final = f"""
 {DISTRIBUTION} = {{ path = "{_WHEEL_FILE}" }}
 """
 
-_SHOWN: Final = 10
 _MAX_FILES: Final = 10_000
 _MAX_BYTES: Final = 256 * 2**20
 _CACHES: Final = frozenset({"__pycache__"})
@@ -102,10 +101,8 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
         _pack(output, made, files)
     for path in secret:
         hints.line(f"Not packed, because it contains a secret: {path}")
-    for path in outside[:_SHOWN]:
+    for path in outside:
         hints.line(f"Not packed, because it is outside the configuration's directory: {path}")
-    if len(outside) > _SHOWN:
-        hints.line(f"… and {counted(len(outside) - _SHOWN, 'file')} more")
     out.line(f"Wrote {output} with {counted(len(files), 'file')}.")
     return 0
 

@@ -72,11 +72,6 @@ def written(text: str, directory: str) -> str:
     return str(path)
 
 
-def with_variables_set(text: str) -> str:
-    """Add a default value to each `${env:NAME}` in a configuration, so that unset variables are not errors."""
-    return re.sub(r"(\$\{env:[A-Z0-9_]+)\}", r"\1:-unset}", text)
-
-
 def _has_secret(url: str) -> bool:
     return is_secret(url, (), belongs_here=False) or any(
         is_secret_key(name) for name, _ in parse_qsl(urlsplit(url).query)

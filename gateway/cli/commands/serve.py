@@ -14,7 +14,6 @@ from gateway.app.workers.supervisor import Supervisor
 from gateway.app.workers.worker import Worker, take_worker
 from gateway.cli.commands import one_line
 from gateway.cli.console import Console
-from gateway.cli.dry_run import dry_run
 from gateway.cli.options import (
     ALLOW_ANONYMOUS,
     HTTP,
@@ -28,7 +27,7 @@ from gateway.cli.options import (
 )
 from gateway.cli.parser import EXIT_CODES, Parser
 from gateway.config.settings import NO_STATE, TOKEN_VARIABLE, Settings, flag_of, variable_of
-from gateway.errors import ConfigError, Problem, Severity
+from gateway.errors import ConfigError
 from gateway.json_types import JsonObject
 from gateway.transports.listener.socket_activation import take_inherited
 
@@ -91,26 +90,14 @@ async def run(options: Namespace, out: Console, hints: Console) -> int:
     text = await one_line.configuration_of(options)
     if text is None:
         return await _serve(settings_of(options), options, hints)
+    if options.print_config:
+        out.foreign(text)
+        return 0
     with tempfile.TemporaryDirectory(prefix="mcp-gateway-") as directory:
-        written = one_line.with_variables_set(text) if options.print_config else text
-        settings = settings_of(options, config=one_line.written(written, directory))
-        if options.print_config:
-            out.foreign(text)
-            problems = _problems_of(settings)
-            for problem in problems:
-                hints.foreign(f"{problem.severity.value}: {problem.path}: {problem.message}")
-            return 2 if any(problem.severity is Severity.ERROR for problem in problems) else 0
+        settings = settings_of(options, config=one_line.written(text, directory))
         if settings.state_dir is None:  # the default belongs to the path of the file
             settings = settings.model_copy(update={"state_dir": NO_STATE})
         return await _serve(settings, options, hints)
-
-
-def _problems_of(settings: Settings) -> Sequence[Problem]:
-    try:
-        with dry_run(settings) as dry:
-            return dry.catalog.warnings
-    except ConfigError as error:
-        return error.problems
 
 
 async def _serve(settings: Settings, options: Namespace, hints: Console) -> int:

@@ -1,5 +1,6 @@
 """Reads user input: positional arguments, files, standard input, and the claims file of `--as`."""
 
+import re
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -128,9 +129,12 @@ def check_text(word: str) -> None:
         raise ConfigError.at(word, "is not valid UTF-8") from error
 
 
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+"""Matches the start of a URI (RFC 3986 §3.1)."""
+
+
 def _is_path(word: str) -> bool:
-    # A URI contains slashes too, but is not a path.
-    return "://" not in word and (word.endswith((".yaml", ".yml")) or "/" in word)
+    return _URI.match(word) is None and (word.endswith((".yaml", ".yml")) or "/" in word)
 
 
 def arguments_of(pairs: Iterable[str], *, json: str | None = None) -> dict[str, Json]:

@@ -146,25 +146,6 @@ def test_validate_does_not_create_the_audit_log(run: Run, tmp_path: Path) -> Non
     assert not (tmp_path / "audit.log").exists()
 
 
-def test_missing_stub_file_is_a_warning(run: Run, tmp_path: Path) -> None:
-    text = """\
-tools:
-  a:
-    description: Ask.
-    http: {url: "https://example.com/a"}
-    tests:
-      - {http: {file: there.json}}
-      - {http: {file: absent.json}}
-"""
-    (tmp_path / "tested.yaml").write_text(text)
-    (tmp_path / "there.json").write_text("{}")
-    finished = run("validate", "tested.yaml")
-    assert finished.code == 0
-    assert "tested.yaml:7:23: warning: tools.a.tests.1.http.file: file `absent.json` does not exist" in finished.out
-    assert "there.json" not in finished.out
-    assert run("validate", "--strict", "tested.yaml").code == 1
-
-
 REJECTED_PATH = f"/tmp/{'x' * 300}"
 """A path that the system rejects with an error, like paths in an inaccessible directory."""
 
@@ -181,10 +162,6 @@ REJECTED_PATH = f"/tmp/{'x' * 300}"
         (
             "tools: {t: {description: T., shell: {script: x}, input: {p: {type: string, within: PATH}}}}",
             "tools.t.input.p",
-        ),
-        (
-            "tools: {t: {description: T., http: {url: 'http://h/'}, tests: [{http: {file: PATH}}]}}",
-            "tools.t.tests.0.http",
         ),
         ("connections: {c: {base_url: 'https://h', tls: {ca: PATH}}}", "connections.c.tls"),
         ("include: [PATH.yaml]", "include"),

@@ -6,7 +6,7 @@ from gateway.cli.explain import show_explanation
 from gateway.cli.options import add_request
 from gateway.cli.parser import CONFIG_AS_FIRST_WORD, Parser
 from gateway.cli.results import pieces_of, show_contents
-from gateway.cli.user_input import check_text
+from gateway.cli.user_input import check_text, split_config
 from gateway.errors import ConfigError
 
 
@@ -28,14 +28,10 @@ examples:
 
 
 async def run(options: Namespace, out: Console, hints: Console) -> int:
-    match options.words:
-        # A single word is the URI, unless the word looks like CONFIG. URIs contain a colon.
-        case [uri] if options.url is not None or ":" in uri or not uri.endswith((".yaml", ".yml")):
-            config = None
-        case [config, uri] if options.url is None:
-            pass
-        case _:
-            raise ConfigError.at(" ".join(options.words), "expected one URI, after CONFIG or --url")
+    config, uris = split_config(options.words, url=options.url, needs_name=len(options.words) == 1)
+    if len(uris) != 1:
+        raise ConfigError.at(" ".join(options.words), "expected one URI, after CONFIG or --url")
+    [uri] = uris
     check_text(uri)
     if options.explain:
         return await show_explanation(options, config, "resources/read", {"uri": uri}, out, hints)

@@ -19,7 +19,6 @@ from gateway.cli.parser import Parser
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.diagnostics.render import as_json, render
 from gateway.config.loader import LoadedConfig
-from gateway.config.machine_facts import is_file
 from gateway.config.models.backends import SqlCompletion
 from gateway.config.models.definitions import CommandCompletion
 from gateway.config.settings import Settings
@@ -122,19 +121,9 @@ def check(settings: Settings, *, sources: FetchedSources | None = None) -> tuple
     Raises:
         ConfigError: the file cannot be served. The error contains every problem and warning.
     """
-    with dry_run(settings, checks=(check_audit_file, _check_test_files), sources=sources) as dry:
+    with dry_run(settings, checks=(check_audit_file,), sources=sources) as dry:
         exposed = _exposures(dry.loaded, settings)
         return dry, (*dry.catalog.warnings, *exposed, *cross_check_schemas(dry.catalog))
-
-
-def _check_test_files(loaded: LoadedConfig, problems: Problems) -> None:
-    for name, tool in loaded.document.tools.items():
-        for index, test in enumerate(tool.tests):
-            if test.http is None or test.http.file is None:
-                continue
-            place = problems.at("tools", name, "tests", index, "http", "file")
-            if not is_file(place.directory / test.http.file):
-                place.warning(f"file `{test.http.file}` does not exist")
 
 
 def _exposures(loaded: LoadedConfig, settings: Settings) -> list[Problem]:

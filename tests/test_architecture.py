@@ -213,7 +213,7 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 72_066,
+    "lines": 72_034,
     "files": 450,
     "classes": 717,
     "patches of libraries or the standard library": 0,

@@ -449,7 +449,7 @@ def _state(settings: Settings, keys: SigningKeys | None, worker: Worker | None) 
     return DaemonState(
         directory if worker is None else worker.state_dir(directory),
         keys=keys,
-        schemas=[TASKS],
+        tables=[TASKS],
         store=store,
         shared_directory=directory,
     )

@@ -17,7 +17,6 @@ import structlog
 
 from gateway.json_types import Json
 from gateway.state.fallback_connection import FallbackConnection, Transaction, Work
-from gateway.state.sqlite_file import Schema
 
 log: Final = structlog.get_logger(__name__)
 
@@ -37,13 +36,13 @@ class StateDatabase:
     def __init__(
         self,
         path: Path | None,
-        schemas: Sequence[Schema],
+        tables: Sequence[str],
         *,
         why_memory: str = "",
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         """Use the file at `path`, or memory if `path` is None. `why_memory` is the reason for using memory."""
-        self.connection: Final = FallbackConnection(path, schemas, why_memory=why_memory, retry_seconds=retry_seconds)
+        self.connection: Final = FallbackConnection(path, tables, why_memory=why_memory, retry_seconds=retry_seconds)
         """Only the database thread uses the connection. Other threads can read its public attributes."""
         self._queue: Final[SimpleQueue[Transaction | None]] = SimpleQueue()
         self._closed: Final = asyncio.Event()

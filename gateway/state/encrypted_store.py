@@ -14,12 +14,12 @@ from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.keys import SigningKeys
 from gateway.state.redis_connection import RedisConnection
-from gateway.state.sqlite_file import Schema
 
-ENCRYPTED: Final = Schema(
-    store="encrypted",
-    steps=("CREATE TABLE encrypted (name TEXT PRIMARY KEY, content BLOB NOT NULL, expires REAL NOT NULL) STRICT",),
-)
+ENCRYPTED: Final = """
+CREATE TABLE IF NOT EXISTS encrypted (
+    name TEXT PRIMARY KEY, content BLOB NOT NULL, expires REAL NOT NULL
+) STRICT
+"""
 _REPLACE: Final = """
 local found = redis.call('GET', KEYS[1])
 if found == ARGV[1] then

@@ -19,7 +19,6 @@ import structlog
 from gateway.errors import NotStoredError
 from gateway.json_types import Json
 from gateway.state.sqlite_file import (
-    Schema,
     copy_rows,
     is_broken,
     is_fault,
@@ -57,7 +56,7 @@ class FallbackConnection:
     def __init__(
         self,
         path: Path | None,
-        schemas: Sequence[Schema],
+        tables: Sequence[str],
         *,
         why_memory: str,
         retry_seconds: float,
@@ -68,7 +67,7 @@ class FallbackConnection:
         self.problem = why_memory
         """The reason why the file is not used. Empty while the file is used."""
         self.put_aside: Path | None = None
-        self._schemas: Final = tuple(schemas)
+        self._tables: Final = tuple(tables)
         self._retry_seconds: Final = retry_seconds
         self._connection: sqlite3.Connection
         self._is_file = False
@@ -78,7 +77,7 @@ class FallbackConnection:
         self._retry_at = 0.0
 
     def open(self) -> None:
-        self._connection = open_memory(self._schemas)
+        self._connection = open_memory(self._tables)
         if self.path is None:
             weakref.finalize(self, self._connection.close)
         self.recover()
@@ -154,7 +153,7 @@ class FallbackConnection:
 
     def _fail(self, error: sqlite3.Error | OSError) -> None:
         assert self.path is not None  # noqa: S101 - there was a file
-        memory = open_memory(self._schemas)
+        memory = open_memory(self._tables)
         memory.execute("BEGIN")
         self._has_all = copy_rows(self._connection, memory, replace=True)
         memory.execute("COMMIT")
@@ -189,13 +188,13 @@ class FallbackConnection:
 
     def _opened(self, path: Path) -> sqlite3.Connection:
         try:
-            return open_file(path, self._schemas)
+            return open_file(path, self._tables)
         except sqlite3.DatabaseError as error:
             if not is_broken(error):
                 raise
             self._log_problem(error)
             self._put_aside(path)
-            return open_file(path, self._schemas)
+            return open_file(path, self._tables)
 
     def _put_aside(self, path: Path) -> None:
         try:

@@ -5,19 +5,16 @@ https://www.sqlite.org/wal.html, https://www.sqlite.org/rescode.html
 
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 BUSY_SECONDS: Final = 1.0
 """The maximum time to wait for another process's lock."""
 _TABLES: Final = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-_VERSIONS: Final = (
-    "CREATE TABLE IF NOT EXISTS schema_versions (store TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT"
-)
+VERSION: Final = 1
+"""The version of all tables. Increase the version and convert existing tables when a table changes."""
 
 _BROKEN: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _FAULTS: Final = _BROKEN | {
@@ -32,22 +29,14 @@ _FAULTS: Final = _BROKEN | {
 }
 
 
-class Schema(msgspec.Struct, frozen=True, kw_only=True):
-    """The tables of a store. Changes to the tables are appended as new steps. Released steps must not be edited."""
-
-    store: str
-    steps: tuple[str, ...]
-    """SQL scripts. Script n migrates from version n to n + 1."""
-
-
-def open_memory(schemas: Sequence[Schema]) -> sqlite3.Connection:
+def open_memory(tables: Iterable[str]) -> sqlite3.Connection:
     # The garbage collector can close the connection in any thread.
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    _migrate(connection, schemas)
+    _create_tables(connection, tables)
     return connection
 
 
-def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
+def open_file(path: Path, tables: Iterable[str]) -> sqlite3.Connection:
     """Open a file, or create a file that only its owner can read.
 
     Raises:
@@ -65,7 +54,7 @@ def open_file(path: Path, schemas: Sequence[Schema]) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")  # Commits survive a crash of the machine.
         # Limit the size of the log after a burst.
         connection.execute("PRAGMA journal_size_limit = 4194304")
-        _migrate(connection, schemas)
+        _create_tables(connection, tables)
     except BaseException:
         connection.close()
         raise
@@ -94,24 +83,15 @@ def _check(connection: sqlite3.Connection) -> None:
         raise error
 
 
-def _migrate(connection: sqlite3.Connection, schemas: Iterable[Schema]) -> None:
+def _create_tables(connection: sqlite3.Connection, tables: Iterable[str]) -> None:
     connection.execute("BEGIN IMMEDIATE")
-    connection.execute(_VERSIONS)
-    found = dict(connection.execute("SELECT store, version FROM schema_versions"))
-    for schema in schemas:
-        version = found.get(schema.store, 0)
-        if version > len(schema.steps):
-            newest = len(schema.steps)
-            raise sqlite3.NotSupportedError(
-                f"{schema.store} has version {version}, but the newest supported version is {newest}"
-            )
-        for step in schema.steps[version:]:
-            for statement in step.split(";"):  # Not executescript(), which commits.
-                connection.execute(statement)
-        if version < len(schema.steps):
-            connection.execute(
-                "INSERT OR REPLACE INTO schema_versions VALUES (?, ?)", (schema.store, len(schema.steps))
-            )
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version > VERSION:
+        raise sqlite3.NotSupportedError(f"has version {version}, but the newest supported version is {VERSION}")
+    for statement in ";".join(tables).split(";"):  # Not executescript(), which commits.
+        connection.execute(statement)
+    if version < VERSION:
+        connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")
 
 

@@ -12,17 +12,13 @@ import msgspec
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.session_store import SessionRecord
-from gateway.state.sqlite_file import Schema
 
-SESSIONS: Final = Schema(
-    store="sessions",
-    steps=(
-        """CREATE TABLE sessions (
-            nonce TEXT PRIMARY KEY, expires REAL NOT NULL, is_ended INTEGER NOT NULL, record BLOB
-        ) STRICT, WITHOUT ROWID;
-        CREATE INDEX sessions_expires ON sessions (expires)""",
-    ),
-)
+SESSIONS: Final = """
+CREATE TABLE IF NOT EXISTS sessions (
+    nonce TEXT PRIMARY KEY, expires REAL NOT NULL, is_ended INTEGER NOT NULL, record BLOB
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS sessions_expires ON sessions (expires)
+"""
 
 
 class SqliteSessionStore:
@@ -77,14 +73,11 @@ def _write(connection: sqlite3.Connection, rows: Iterable[_Row]) -> None:
     )
 
 
-DOCUMENTS: Final = Schema(
-    store="documents",
-    steps=(
-        """CREATE TABLE documents (
-            name TEXT PRIMARY KEY, digest TEXT NOT NULL, content BLOB NOT NULL, saved_at REAL NOT NULL
-        ) STRICT""",
-    ),
-)
+DOCUMENTS: Final = """
+CREATE TABLE IF NOT EXISTS documents (
+    name TEXT PRIMARY KEY, digest TEXT NOT NULL, content BLOB NOT NULL, saved_at REAL NOT NULL
+) STRICT
+"""
 MAX_BYTES: Final = 64 * 2**20
 
 
@@ -115,15 +108,12 @@ def _digest(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-OUTPUTS: Final = Schema(
-    store="outputs",
-    steps=(
-        """CREATE TABLE outputs (
-            uri TEXT PRIMARY KEY, caller TEXT NOT NULL, media_type TEXT NOT NULL, expires REAL NOT NULL,
-            contents ANY NOT NULL
-        ) STRICT""",
-    ),
-)
+OUTPUTS: Final = """
+CREATE TABLE IF NOT EXISTS outputs (
+    uri TEXT PRIMARY KEY, caller TEXT NOT NULL, media_type TEXT NOT NULL, expires REAL NOT NULL,
+    contents ANY NOT NULL
+) STRICT
+"""
 
 
 class SqliteOutputs:

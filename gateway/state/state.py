@@ -20,7 +20,6 @@ from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
 from gateway.state.keys import KEY_FILE, SigningKeys, kept_keys, own_keys
 from gateway.state.replica import Replica
 from gateway.state.session_store import SessionStore
-from gateway.state.sqlite_file import Schema
 from gateway.state.sqlite_stores import (
     DOCUMENTS,
     OUTPUTS,
@@ -161,7 +160,7 @@ class DaemonState:
         wanted: Path | None,
         *,
         keys: SigningKeys | None = None,
-        schemas: Sequence[Schema] = (),
+        tables: Sequence[str] = (),
         store: str | None = None,
         shared_directory: Path | None = None,
         clock: Callable[[], float] = time.time,
@@ -174,7 +173,7 @@ class DaemonState:
         """
         self._given_keys: Final = keys
         self._directory: Final = StateDirectory(wanted)
-        self._schemas: Final = (DOCUMENTS, SESSIONS, USED_STATES, OUTPUTS, *schemas)
+        self._tables: Final = (DOCUMENTS, SESSIONS, USED_STATES, OUTPUTS, *tables)
         self._stack: Final = AsyncExitStack()
         self.clock: Final = clock
         self._store: Final = store
@@ -196,7 +195,7 @@ class DaemonState:
             self.keys = self._given_keys or own_keys(directory.path)
             path = None if directory.path is None else directory.path / DATABASE
             self.database = await stack.enter_async_context(
-                StateDatabase(path, self._schemas, why_memory=directory.problem)
+                StateDatabase(path, self._tables, why_memory=directory.problem)
             )
             self.documents = SqliteDocumentStore(self.database, clock=self.clock)
             self.sessions = SqliteSessionStore(self.database, clock=self.clock)

@@ -12,12 +12,12 @@ from gateway.bounded_map import BoundedMap
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
 from gateway.state.redis_connection import RedisConnection
-from gateway.state.sqlite_file import Schema
 
-USED_STATES: Final = Schema(
-    store="used_states",
-    steps=("CREATE TABLE used_states (nonce TEXT PRIMARY KEY, expires REAL NOT NULL) STRICT, WITHOUT ROWID",),
-)
+USED_STATES: Final = """
+CREATE TABLE IF NOT EXISTS used_states (
+    nonce TEXT PRIMARY KEY, expires REAL NOT NULL
+) STRICT, WITHOUT ROWID
+"""
 MAX_USED: Final = 100_000
 _USES_PER_SWEEP: Final = 1000
 

@@ -8,22 +8,18 @@ from typing import Final
 from gateway.errors import NotStoredError
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
-from gateway.state.sqlite_file import Schema
 from gateway.state.state import DaemonState
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.store import TaskStore, readable
 from gateway.tasks.task import UNFINISHED, Task, encode_task, read_task
 
-TASKS: Final = Schema(
-    store="tasks",
-    steps=(
-        """CREATE TABLE tasks (
-            id TEXT PRIMARY KEY, version INTEGER NOT NULL, status TEXT NOT NULL,
-            created REAL NOT NULL, expires REAL NOT NULL, record BLOB NOT NULL
-        ) STRICT;
-        CREATE INDEX tasks_expires ON tasks (expires)""",
-    ),
-)
+TASKS: Final = """
+CREATE TABLE IF NOT EXISTS tasks (
+    id TEXT PRIMARY KEY, version INTEGER NOT NULL, status TEXT NOT NULL,
+    created REAL NOT NULL, expires REAL NOT NULL, record BLOB NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS tasks_expires ON tasks (expires)
+"""
 MAX_BYTES: Final = 256 * 2**20
 """When the database in memory reaches this size, no more tasks are created."""
 _USED_BYTES: Final = SqliteStatement(

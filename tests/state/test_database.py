@@ -17,17 +17,15 @@ import pytest
 from gateway.errors import NotStoredError
 from gateway.state.database import StateDatabase
 from gateway.state.fallback_connection import SqliteStatement
-from gateway.state.sqlite_file import Schema, open_file
+from gateway.state.sqlite_file import open_file
 
-NOTES: Final = Schema(
-    store="notes", steps=("CREATE TABLE notes (name TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT",)
-)
+NOTES: Final = "CREATE TABLE IF NOT EXISTS notes (name TEXT PRIMARY KEY, content TEXT NOT NULL) STRICT"
 SECONDS: Final = 30
 
 
 @asynccontextmanager
-async def opened(path: Path | None, *schemas: Schema) -> AsyncIterator[StateDatabase]:
-    async with asyncio.timeout(SECONDS), StateDatabase(path, schemas or [NOTES], retry_seconds=0.05) as database:
+async def opened(path: Path | None, *tables: str) -> AsyncIterator[StateDatabase]:
+    async with asyncio.timeout(SECONDS), StateDatabase(path, tables or [NOTES], retry_seconds=0.05) as database:
         yield database
 
 
@@ -124,17 +122,18 @@ async def test_failed_statement_is_rolled_back_alone(others: int, file: Path) ->
         assert database.is_durable
 
 
-async def test_schema_steps_are_applied(file: Path) -> None:
+async def test_file_of_a_newer_gateway_is_not_changed(file: Path) -> None:
     async with opened(file) as database:
         await note(database, "old")
-    grown = Schema(store="notes", steps=(*NOTES.steps, "ALTER TABLE notes ADD COLUMN size INTEGER NOT NULL DEFAULT 7"))
-    async with opened(file, grown) as database:
-        assert await database.run(lambda each: each.execute("SELECT name, size FROM notes").fetchall()) == [("old", 7)]
-    async with opened(file) as database:  # an older gateway
+    with sqlite3.connect(file) as outside:
+        outside.execute("PRAGMA user_version = 2")
+    async with opened(file) as database:
         assert not database.is_durable
-        assert "notes has version 2, but the newest supported version is 1" in database.connection.problem
+        assert "has version 2, but the newest supported version is 1" in database.connection.problem
         assert await names(database) == set()
-    async with opened(file, grown) as database:
+    with sqlite3.connect(file) as outside:
+        outside.execute("PRAGMA user_version = 1")
+    async with opened(file) as database:
         assert await names(database) == {"old"}
 
 
@@ -150,7 +149,7 @@ async def test_file_that_is_not_a_database_is_renamed(file: Path, broken: bytes)
 
 
 async def test_corrupt_file_is_renamed_and_its_readable_rows_are_kept(file: Path) -> None:
-    other = Schema(store="other", steps=("CREATE TABLE other (name TEXT PRIMARY KEY) STRICT",))
+    other = "CREATE TABLE IF NOT EXISTS other (name TEXT PRIMARY KEY) STRICT"
     async with opened(file, NOTES, other) as database:
         await database.run(lambda connection: connection.execute("INSERT INTO other VALUES ('kept')"))
         for number in range(200):

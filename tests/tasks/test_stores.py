@@ -59,7 +59,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Callable[
         async with redis_server(tmp_path / "redis") as server, Replica(server.url, clock=clock) as replica:
             yield RedisTaskStore(replica, clock=clock)
         return
-    async with DaemonState(tmp_path / "state" if request.param == "sqlite" else None, schemas=[TASKS]) as state:
+    async with DaemonState(tmp_path / "state" if request.param == "sqlite" else None, tables=[TASKS]) as state:
         made = SqliteTaskStore(state.database, clock=clock)
         await made.open()
         yield made
@@ -114,7 +114,7 @@ async def test_unfinished_tasks_and_the_newest_are_listed(store: TaskStore) -> N
 async def test_reopened_database_has_its_tasks(tmp_path: Path, clock: Clock) -> None:
     task = make_task()
     for is_new in (True, False):
-        async with DaemonState(tmp_path / "state", schemas=[TASKS]) as state:
+        async with DaemonState(tmp_path / "state", tables=[TASKS]) as state:
             store = SqliteTaskStore(state.database, clock=clock)
             await store.open()
             if is_new:
@@ -126,7 +126,7 @@ async def test_reopened_database_has_its_tasks(tmp_path: Path, clock: Clock) -> 
 async def test_unwritable_database_stores_no_task(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("in the way")
-    async with DaemonState(blocked / "state", schemas=[TASKS]) as state:
+    async with DaemonState(blocked / "state", tables=[TASKS]) as state:
         store = open_task_store(state)
         assert store.problem
         with pytest.raises(NotStoredError, match="file"):
@@ -136,7 +136,7 @@ async def test_unwritable_database_stores_no_task(tmp_path: Path) -> None:
 
 async def test_daemon_without_state_directory_keeps_tasks_in_memory() -> None:
     async with AsyncExitStack() as stack:
-        state = await stack.enter_async_context(DaemonState(None, schemas=[TASKS]))
+        state = await stack.enter_async_context(DaemonState(None, tables=[TASKS]))
         store = open_task_store(state)
         assert not store.problem
         await store.add(make_task(created=time.time()))

@@ -59,10 +59,8 @@ class RedisConnection:
         self._back: Final = asyncio.Event()
         self._probe_now: Final = asyncio.Event()
         self._tasks: Final = BackgroundTasks()
-        self._running_callbacks: asyncio.Task[None] | None = None
-        self._must_run_callbacks = False
-        """Whether the callbacks must be called, because the store is available again or used for the first time."""
-        self._has_run_callbacks = False
+        self._was_unavailable: Final = asyncio.Event()
+        """Set if the callbacks must run as soon as the store is available again."""
 
     async def __aenter__(self) -> Self:
         await self._probe()
@@ -152,9 +150,13 @@ class RedisConnection:
 
     async def open(self) -> None:
         """Run the callbacks for the first use, now or as soon as the store is available."""
-        self._must_run_callbacks = True
-        if not self.is_unavailable:
+        if self.is_unavailable:
+            self._was_unavailable.set()
+        else:
+            self._was_unavailable.clear()
             await self._run_callbacks()
+        # Run the callbacks in a separate task, so that probes continue and show that this replica is alive.
+        self._tasks.begin(self._run_callbacks_after_outages(), name="callbacks of the store")
 
     async def _retry(self, attempt: Callable[[], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()
@@ -207,10 +209,9 @@ class RedisConnection:
         self.faults[name] = self.faults.get(name, 0) + 1
         reason = "no response" if isinstance(error, TimeoutError) else str(error) or name
         if self.unavailable_since is None:
-            # Do not run callbacks before `open`, because their owners cannot handle messages yet.
-            self._must_run_callbacks = self._has_run_callbacks or self._must_run_callbacks
             self.unavailable_since = datetime.now(UTC)
             self._back.clear()
+            self._was_unavailable.set()
             self._reason = reason
             log.error("store is unavailable", url=self.url.masked, reason=reason)
         elif reason != self._reason:
@@ -229,13 +230,6 @@ class RedisConnection:
                     await (asyncio.Event() if was_unavailable else self._probe_now).wait()
             await self._probe()
             pause = min(_PROBE_SECONDS, pause * 2) if self.is_unavailable else _FIRST_RETRY_SECONDS
-            if (
-                self._must_run_callbacks
-                and not self.is_unavailable
-                and (self._running_callbacks is None or self._running_callbacks.done())
-            ):
-                # Run the callbacks in the background, so that probes continue and show that this replica is alive.
-                self._running_callbacks = self._tasks.begin(self._run_callbacks(), name="callbacks of the store")
 
     async def _probe(self) -> None:
         try:
@@ -253,13 +247,18 @@ class RedisConnection:
             self.unavailable_since = None
         self._back.set()
 
+    async def _run_callbacks_after_outages(self) -> None:
+        while await self._was_unavailable.wait():
+            await self.returned()
+            self._was_unavailable.clear()
+            await self._run_callbacks()
+
     async def _run_callbacks(self) -> None:
-        self._has_run_callbacks, self._must_run_callbacks = True, False
         for callback in self._callbacks:
             try:
                 await callback()
             except StoreUnavailableError:
-                self._must_run_callbacks = True
+                self._was_unavailable.set()
                 return
             except Exception:  # Boundary: a bug in one callback must not prevent the others.
                 log.exception("a component failed after the store returned")

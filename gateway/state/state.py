@@ -32,34 +32,19 @@ from gateway.state.used_request_states import USED_STATES, UsedStates
 
 log: Final = structlog.get_logger(__name__)
 
-_KIND: Final = "signing keys"
-
-
 def compare_keys(replica: Replica, keys: SigningKeys) -> None:
-    """Compare digests of the signing keys with other replicas, and warn about each replica without a common key."""
-    warned: set[str] = set()
+    """Warn if the replica that last connected to the store has none of this replica's signing keys."""
 
-    def own() -> list[str]:
-        return [hashlib.sha256(b"signing key " + key).hexdigest()[:16] for key in keys()]
-
-    def message() -> bytes:
-        return " ".join([replica.name, *own()]).encode()
-
-    async def compare(body: bytes) -> bytes:
-        name, *digests = body.decode().split()
-        if name not in warned and set(digests).isdisjoint(own()):
-            warned.add(name)
+    async def compare() -> None:
+        own = [hashlib.sha256(b"signing key " + key).hexdigest()[:16] for key in keys()]
+        before = await replica.store.command("SET", f"{replica.store.prefix}signing-keys", " ".join(own), "GET")
+        if before is not None and set(before.decode().split()).isdisjoint(own):
             log.warning(
                 "store is shared with a gateway that has different signing keys",
-                replica=name,
                 advice="use the same keys for all replicas, and a different `prefix` in the URL for each gateway",
             )
-            # Make the other replica warn too, because it could have started first.
-            await replica.mailbox.tell(name, _KIND, message())
-        return b""
 
-    replica.mailbox.on(_KIND, compare)
-    replica.store.on_return(lambda: replica.mailbox.tell_all(_KIND, message()))
+    replica.store.on_return(compare)
 
 
 DATABASE: Final = "state.sqlite"

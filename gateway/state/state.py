@@ -32,6 +32,7 @@ from gateway.state.used_request_states import USED_STATES, UsedStates
 
 log: Final = structlog.get_logger(__name__)
 
+
 def compare_keys(replica: Replica, keys: SigningKeys) -> None:
     """Warn if the replica that last connected to the store has none of this replica's signing keys."""
 

@@ -213,9 +213,9 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 72_034,
+    "lines": 71_982,
     "files": 450,
-    "classes": 717,
+    "classes": 716,
     "patches of libraries or the standard library": 0,
     "private attributes of libraries": 0,
     "assignments to other objects' attributes": 34,

@@ -12,6 +12,7 @@ On systems where descendants cannot be found (`platform_facilities`), only the p
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -37,6 +38,8 @@ _KILLING_SECONDS: Final = 0.02
 """The interval between searches for orphans while orphans are being killed."""
 _SCANS_AT_EXIT: Final = 50
 """The maximum number of searches for orphans at exit, because processes of other users (`sudo`) cannot be killed."""
+_RECENT_SECONDS: Final = 0.1
+"""Before a new command, the search for orphans is skipped if the last search was within this time."""
 _CHECK_SECONDS: Final = 0.02
 """The interval between checks whether a process tree has ended."""
 
@@ -54,6 +57,7 @@ class Processes:
         self._can_adopt = False
         self._killed: set[int] = set()
         self.orphans_killed = 0
+        self._scanned_at = 0.0
         self._sweeping: asyncio.Task[None] | None = None
         self._trees: set[ProcessTree] = set()
         self._endings: dict[ProcessTree, asyncio.Task[None]] = {}
@@ -152,7 +156,8 @@ class Processes:
             raise ExecutionError("the server is stopping")
         if asyncio.get_running_loop().time() >= deadline:
             raise DeadlineExceededError(f"The start of {command.argv[0]!r}", 0.0)
-        self._scan()
+        if time.monotonic() - self._scanned_at > _RECENT_SECONDS:
+            self._scan()
         marker = self._descendants.new_marker()
         start = partial(ProcessTree, command, marker=marker, afterwards=afterwards, keeps_zombie=self._can_adopt)
         try:
@@ -223,6 +228,7 @@ class Processes:
         if not self._can_adopt:
             return {}
         families = self._descendants.scan(is_urgent=is_urgent)
+        self._scanned_at = time.monotonic()
         orphans = families.get(ORPHAN, set())
         for pid in orphans:  # only this process reaps orphans, so their process ids are not reused
             _send(pid, signal.SIGKILL)

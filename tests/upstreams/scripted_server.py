@@ -15,7 +15,7 @@ from tests import local_server
 from tests.behaviour.inside import Client
 
 Answers = dict[str, Json | Callable[[JsonObject], Json]]
-"""By method: the result, or a function of the parameters."""
+"""By method: the result, or a function of the parameters. For a notification: the text of an HTTP error."""
 OBJECT: Final[JsonObject] = {"type": "object"}
 
 
@@ -40,7 +40,8 @@ class ScriptedServer:
     async def answer(self, request: web.Request) -> web.Response:
         message: JsonObject = await request.json()
         if "id" not in message:
-            return web.Response(status=202)
+            refusal = self.answers.get(message["method"])
+            return web.Response(status=202) if refusal is None else web.Response(status=500, text=str(refusal))
         method, params = message["method"], message.get("params", {})
         self.asked.append((method, params))
         reply: dict[str, Json] = {"jsonrpc": "2.0", "id": message["id"]}

@@ -181,6 +181,14 @@ async def test_deviating_handshake_is_accepted_with_a_warning(
     assert deviation in warning
 
 
+async def test_rejected_notification_is_accepted_with_a_warning_without_the_body(tmp_path: Path) -> None:
+    answers: Answers = {**with_tools(OBJECT), "notifications/initialized": "request 4711 failed"}
+    async with relayed(tmp_path, answers) as (_, client, running):
+        assert await client.text("t0") == "{}"
+        [warning] = [each for each in running.status()["warnings"] if "upstreams.up: " in each]
+    assert "rejects `notifications/initialized` (responds with 500 Internal Server Error)" in warning
+
+
 async def test_null_is_an_empty_list(tmp_path: Path) -> None:
     answers: Answers = {**with_tools(OBJECT), "prompts/list": {"prompts": None}}
     async with relayed(tmp_path, answers) as (_, client, running):

@@ -78,8 +78,6 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     """Like `key_name`, but the member contains a list."""
     has_inputs: bool = False
     """Whether the client prompts for inputs that are declared under `inputs`."""
-    command_line: Callable[[HttpServerEntry], str] | None = None
-    """Returns a command that adds a server by its URL."""
     link: Callable[[str, Definition, list[Definition]], str] | None = None
     """Creates an installation link from the name, entry and inputs of a server."""
 
@@ -145,11 +143,6 @@ def _question(variable: str, description: str, *, is_secret: bool) -> Definition
     return {"type": "promptString", "id": variable, "description": description, "password": is_secret}
 
 
-def _claude_command(server: HttpServerEntry) -> str:
-    header = f' --header "Authorization: Bearer ${server.key_variable}"' if server.key_variable else ""
-    return f"claude mcp add --transport http {server.name} {server.url}{header}"
-
-
 def _cursor_link(name: str, entry: Definition, _: list[Definition]) -> str:
     # https://cursor.com/docs/mcp/install-links
     config = base64.b64encode(json.dumps(entry).encode()).decode()
@@ -176,7 +169,6 @@ CLIENTS: Final[Mapping[str, Client]] = {
         optional_variable="${NAME:-}",
         key="${NAME}",
         http_type="http",
-        command_line=_claude_command,
     ),
     "claude-desktop": Client(
         title="Claude Desktop",

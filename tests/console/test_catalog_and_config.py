@@ -341,9 +341,9 @@ async def test_overview_has_a_snippet_per_client_without_keys(folder: Path) -> N
     async with watched(folder, CONSOLE + AUTH + FILE) as daemon:
         shown = await as_ann(daemon).get("/overview")
         clients = {each["name"]: each for each in shown["clients"]}
-        assert {"claude-command", "claude", "codex", "cursor", "vscode"} <= clients.keys()
+        assert {"claude", "codex", "cursor", "vscode"} <= clients.keys()
         assert all(daemon.url in each["text"] for each in clients.values())
-        assert {each["notation"] for each in clients.values()} == {"shell", "json", "toml", "yaml", "text"}
+        assert {each["notation"] for each in clients.values()} == {"json", "toml", "yaml", "text"}
         assert clients["cursor"]["link"].startswith("cursor://")
         assert KEY not in str(shown)
         assert shown["status"]["state"] == "starting" or shown["status"]["state"] == "ready"

@@ -50,21 +50,11 @@ async def overview(  # noqa: PLR0913 - the parts of the overview
 
 
 def snippets(url: str, *, name: str, needs_key: bool) -> Iterator[dict[str, Json]]:
-    """Yield the commands that add the server to a client, then a configuration for each client.
+    """Yield a configuration for each client.
 
     The snippets refer to an environment variable instead of containing a key.
     """
     server = HttpServerEntry(name=name, url=url, key_variable=TOKEN_VARIABLE if needs_key else None)
-    for key, client in CLIENTS.items():
-        if client.command_line is not None:
-            yield {
-                "name": f"{key}-command",
-                "title": f"{client.title} (command)",
-                "text": client.command_line(server),
-                "notation": "shell",
-                "file": None,
-                "link": None,
-            }
     for key, client in CLIENTS.items():
         yield {
             "name": key,

@@ -1,10 +1,12 @@
 """A gateway in this process, with a client of the newest revision."""
 
+import json
 import textwrap
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
@@ -18,8 +20,9 @@ NO_FILES: Mapping[str, str | bytes] = MappingProxyType({})
 class Client:
     """A client in memory."""
 
-    def __init__(self, client: MemoryClient) -> None:
-        self._client = client
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self._client: MemoryClient = gateway.memory_client()
 
     async def request(self, method: str, params: JsonObject | None = None, **given: Listener) -> JsonObject:
         return await self._client.request(method, params, **given)
@@ -32,6 +35,11 @@ class Client:
         [block] = (await self.call(tool, **arguments))["content"]
         assert isinstance(block["text"], str)
         return block["text"]
+
+    async def value(self, tool: str, /, **arguments: Json) -> Any:
+        """Return the structured content of a result, or its text."""
+        result = await self.call(tool, **arguments)
+        return result.get("structuredContent") or result["content"][0]["text"]
 
     async def read(self, uri: str) -> JsonObject:
         """Return the only item of the contents of a resource."""
@@ -65,4 +73,15 @@ async def product(folder: Path, text: str, files: Mapping[str, str | bytes] = NO
     config.write_text(textwrap.dedent(text), encoding="utf-8")
     settings = read_settings({"config": config, "log_level": "error", "no_watch": True})
     async with Gateway(settings, serves_one_request=True) as gateway:  # waits longer for the lists of upstreams
-        yield Client(gateway.memory_client())
+        yield Client(gateway)
+
+
+def on_database(
+    folder: Path, url: str, tools: dict[str, dict[str, Any]], **settings: Json
+) -> AbstractAsyncContextManager[Client]:
+    """Serve tools with the backend `sql`, which use one database called `db`."""
+    for tool in tools.values():
+        tool["sql"] = {"database": "db", **tool["sql"]}
+    return product(
+        folder, json.dumps({"databases": {"db": {"url": url, **settings}}, "tools": tools}, ensure_ascii=False)
+    )

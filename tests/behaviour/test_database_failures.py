@@ -7,43 +7,19 @@ import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from gateway.app.gateway import Gateway
 from gateway.cli.commands.validate import check, refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Problem
+from tests.behaviour.inside import product
 from tests.postgresql import Postgresql
 from tests.waiting import until
 
 MIB: Final = 2**20
-
-
-class Served:
-    """A gateway in this process that serves one file."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self.gateway = gateway
-        self.client = gateway.memory_client()
-
-    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        return await self.client.request("tools/call", {"name": tool, "arguments": arguments})
-
-    async def text(self, tool: str, **arguments: Any) -> str:
-        text: str = (await self.call(tool, **arguments))["content"][0]["text"]
-        return text
-
-    def status(self) -> dict[str, Any]:
-        databases: dict[str, Any] = self.gateway.status()["databases"]
-        return databases
-
-
-def gateway_of(folder: Path, text: str) -> Gateway:
-    (folder / "config.yaml").write_text(text)
-    return Gateway(read_settings({"config": folder / "config.yaml", "log_level": "error"}))
 
 
 @pytest.mark.build
@@ -56,8 +32,7 @@ tools:
   one: {{timeout: 60s, sql: {{database: shop, query: SELECT 1 AS one, single: true}}}}
   soon: {{timeout: 2s, sql: {{database: shop, query: SELECT 1 AS one, single: true}}}}
 """
-    async with gateway_of(tmp_path, config) as gateway:
-        served = Served(gateway)
+    async with product(tmp_path, config) as served:
         assert await served.text("one") == "one: 1"
         postgresql.stop()
         try:
@@ -65,7 +40,7 @@ tools:
             assert "`shop`" in said
             assert "is unavailable" in said
             waiting = asyncio.ensure_future(served.text("one"))
-            await until(lambda: served.status()["shop"]["failures"] >= 4)
+            await until(lambda: served.gateway.status()["databases"]["shop"]["failures"] >= 4)
         finally:
             await asyncio.to_thread(postgresql.start)
         assert await waiting == "one: 1"
@@ -88,8 +63,7 @@ tools:
     running = (
         "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%canary' AND pid <> pg_backend_pid()"
     )
-    async with gateway_of(tmp_path, config) as gateway:
-        served = Served(gateway)
+    async with product(tmp_path, config) as served:
         for tool in ("wait", "change", "wait"):
             call = asyncio.ensure_future(served.call(tool))
             await postgresql.wait_for(running)
@@ -117,8 +91,7 @@ tools:
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000)
         SELECT i, 'a row that is as long as rows often are, number ' || i AS label FROM n
 """
-    async with gateway_of(tmp_path, config) as gateway:
-        served = Served(gateway)
+    async with product(tmp_path, config) as served:
         await served.call("rows")  # creates objects that are kept
         tracemalloc.start()
         try:
@@ -147,24 +120,23 @@ tools:
       query: WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n
 """
     (tmp_path / "name.sql").write_text("SELECT name FROM t;\n")
-    async with gateway_of(tmp_path, config) as gateway:
-        served = Served(gateway)
+    async with product(tmp_path, config) as served:
         assert [await served.text("main"), await served.text("other")] == ["name: first", "name: other"]
-        pools = dict(gateway.app.core.services.databases._pools)
+        pools = dict(served.gateway.app.core.services.databases._pools)
         slow = asyncio.ensure_future(served.call("slow"))
-        await until(lambda: served.status()["main"]["in_use"])
+        await until(lambda: served.gateway.status()["databases"]["main"]["in_use"])
         (tmp_path / "config.yaml").write_text(config.replace("first.db", "second.db"))
-        assert (await gateway.app.core.reloader.reload()).problems == ()
+        assert (await served.gateway.app.core.reloader.reload()).problems == ()
         assert [await served.text("main"), await served.text("other")] == ["name: second", "name: other"]
         old = {profile.url: pool for (profile, _), pool in pools.items()}
-        now = {profile.url: pool for (profile, _), pool in gateway.app.core.services.databases._pools.items()}
+        now = {profile.url: pool for (profile, _), pool in served.gateway.app.core.services.databases._pools.items()}
         assert now[str(tmp_path / "other.db")] is old[str(tmp_path / "other.db")]
         assert old[str(tmp_path / "first.db")].open == 1  # the call that uses it continues
         slow.cancel()
         await asyncio.wait({slow})
         await until(lambda: not old[str(tmp_path / "first.db")].open)
         (tmp_path / "name.sql").write_text("SELECT upper(name) AS name FROM t")
-        assert (await gateway.app.core.reloader.reload()).problems == ()
+        assert (await served.gateway.app.core.reloader.reload()).problems == ()
         assert await served.text("main") == "name: SECOND"
 
 
@@ -179,14 +151,13 @@ tools:
   wrong: {{sql: {{database: shop, query: "SELECT CAST('correct horse' AS integer)"}}}}
   away: {{timeout: 300ms, sql: {{database: away, query: SELECT 1}}}}
 """
-    async with gateway_of(tmp_path, config) as gateway:
-        served = Served(gateway)
+    async with product(tmp_path, config) as served:
         assert await served.text("said") == "a: *** ***"
         for tool in ("wrong", "away"):
             assert "correct" not in await served.text(tool)
             assert "battery" not in await served.text(tool)
-        assert "horse" not in str(gateway.status())
-        assert "battery" not in str(gateway.status())
+        assert "horse" not in str(served.gateway.status())
+        assert "battery" not in str(served.gateway.status())
 
 
 BROKEN: Final = """
@@ -289,8 +260,8 @@ async def test_sqlite_accepts_every_query_that_runs(tmp_path: Path, query: str) 
     (tmp_path / "config.yaml").write_text(json.dumps(config))
     dry, _ = check(read_settings({"config": tmp_path / "config.yaml"}))
     assert await refused_queries(load(tmp_path / "config.yaml"), dry.catalog.databases) == ()
-    async with gateway_of(tmp_path, json.dumps(config)) as gateway:
-        assert not (await Served(gateway).call("q")).get("isError")
+    async with product(tmp_path, json.dumps(config)) as served:
+        assert not (await served.call("q")).get("isError")
 
 
 async def test_temporary_table_of_sqlite_ends_with_its_call(tmp_path: Path) -> None:
@@ -300,8 +271,7 @@ tools:
   leave: {sql: {database: a, writes: true, query: [CREATE TEMP TABLE left_over (x), SELECT * FROM left_over]}}
   find: {sql: {database: a, writes: true, query: SELECT * FROM left_over}}
 """
-    async with gateway_of(tmp_path, config) as gateway:
-        served = Served(gateway)
+    async with product(tmp_path, config) as served:
         assert await served.text("leave") == await served.text("leave") == "x\n(0 rows)"
         assert "no such table" in await served.text("find")
 

@@ -1,13 +1,11 @@
 """Values of PostgreSQL types as JSON, and inputs of each type as PostgreSQL values."""
 
-import json
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from gateway.app.gateway import Gateway
-from gateway.config.settings import read_settings
+from tests.behaviour.inside import on_database, product
 from tests.postgresql import Postgresql
 
 VALUES: Final[dict[str, Any]] = {
@@ -173,21 +171,12 @@ tools:
 async def test_values_are_json(postgresql: Postgresql, tmp_path: Path) -> None:
     await postgresql.run(*TYPES)
     columns = ", ".join(f"{written} AS c{number}" for number, written in enumerate(VALUES))
-    config = tmp_path / "config.yaml"
-    config.write_text(CONFIG % (postgresql.url, columns.replace("\\", "\\\\").replace('"', '\\"')))
-    async with Gateway(read_settings({"config": config, "log_level": "error"})) as gateway:
-        client = gateway.memory_client()
-
-        async def row(tool: str, **arguments: Any) -> dict[str, Any]:
-            result = await client.request("tools/call", {"name": tool, "arguments": arguments})
-            assert not result.get("isError"), result
-            found: dict[str, Any] = result["structuredContent"]
-            return found
-
-        assert dict(zip(VALUES, (await row("values")).values(), strict=True)) == VALUES
+    config = CONFIG % (postgresql.url, columns.replace("\\", "\\\\").replace('"', '\\"'))
+    async with product(tmp_path, config) as client:
+        assert dict(zip(VALUES, (await client.value("values")).values(), strict=True)) == VALUES
         # Numbers that a double cannot represent are text.
-        assert await row("numbers") == {"a": 1.5, "b": 3, "c": f"1{'0' * 309}.5", "d": f"1{'0' * 5000}"}
-        assert await row(
+        assert await client.value("numbers") == {"a": 1.5, "b": 3, "c": f"1{'0' * 309}.5", "d": f"1{'0' * 5000}"}
+        assert await client.value(
             "bound",
             day="2026-01-31",
             at="2026-01-02T03:04:05+01:00",
@@ -218,39 +207,30 @@ async def test_postgresql_reads_the_text_of_inputs(postgresql: Postgresql, tmp_p
     tools: dict[str, Any] = {
         f"t{number}": {
             "input": {"v": schema},
-            "sql": {"database": "db", "query": f"SELECT {selected} AS v FROM everything -- as written", "single": True},
+            "sql": {"query": f"SELECT {selected} AS v FROM everything -- as written", "single": True},
         }
         for number, (selected, schema, *_) in enumerate(INPUTS)
     }
     tools["added"] = {
         "input": {"day": "string", "tags": "array", "price": "number"},
         "sql": {
-            "database": "db",
             "writes": True,
             "single": True,
             "query": "WITH new AS (INSERT INTO everything (day, tags, price, lasts) "
             "VALUES (:day, :tags, :price, '1 day') RETURNING *) SELECT day, tags, price, lasts FROM new",
         },
     }
-    tools["refused"] = {"input": {"id": "string"}, "sql": {"database": "db", "query": "SELECT 1 WHERE 1 = :id"}}
-    config = tmp_path / "config.yaml"
-    config.write_text(json.dumps({"databases": {"db": {"url": postgresql.url}}, "tools": tools}))
-    async with Gateway(read_settings({"config": config, "log_level": "error"})) as gateway:
-        client = gateway.memory_client()
-
-        async def call(tool: str, **arguments: Any) -> Any:
-            result = await client.request("tools/call", {"name": tool, "arguments": arguments})
-            return result.get("structuredContent") or result["content"][0]["text"]
-
+    tools["refused"] = {"input": {"id": "string"}, "sql": {"query": "SELECT 1 WHERE 1 = :id"}}
+    async with on_database(tmp_path, postgresql.url, tools) as client:
         for number, (selected, _, sent, expected) in enumerate(INPUTS):
-            assert (selected, await call(f"t{number}", v=sent)) == (selected, {"v": expected})
-        assert await call("added", day="infinity", tags=["x y"], price=0.1) == {
+            assert (selected, await client.value(f"t{number}", v=sent)) == (selected, {"v": expected})
+        assert await client.value("added", day="infinity", tags=["x y"], price=0.1) == {
             "day": "infinity",
             "tags": ["x y"],
             "price": "0.10",
             "lasts": "P1D",
         }
-        assert await call("refused", id="one") == (
+        assert await client.value("refused", id="one") == (
             'The database `db` rejected the query: invalid input syntax for type integer: "one"'
         )
 
@@ -272,28 +252,19 @@ SESSION_STATE: Final[dict[str, tuple[str, str]]] = {
 @pytest.mark.build
 @pytest.mark.parametrize(("leave", "find"), SESSION_STATE.values(), ids=SESSION_STATE)
 async def test_session_state_ends_with_its_call(postgresql: Postgresql, tmp_path: Path, leave: str, find: str) -> None:
-    sql = {"database": "db", "writes": True}
     tools: dict[str, Any] = {
-        "leave": {"sql": {**sql, "query": leave}},
-        "lock": {"sql": {"database": "db", "query": "SELECT pg_advisory_lock(8)"}},
-        "both": {"sql": {**sql, "query": [leave, find]}},
-        "fails": {"sql": {**sql, "query": [leave, "SELECT 1 / 0"]}},
-        "find": {"sql": {**sql, "query": find}},
+        "leave": {"sql": {"writes": True, "query": leave}},
+        "lock": {"sql": {"query": "SELECT pg_advisory_lock(8)"}},
+        "both": {"sql": {"writes": True, "query": [leave, find]}},
+        "fails": {"sql": {"writes": True, "query": [leave, "SELECT 1 / 0"]}},
+        "find": {"sql": {"writes": True, "query": find}},
     }
-    config = tmp_path / "config.yaml"
-    config.write_text(json.dumps({"databases": {"db": {"url": postgresql.url, "pool": 1}}, "tools": tools}))
-    async with Gateway(read_settings({"config": config, "log_level": "error"})) as gateway:
-        client = gateway.memory_client()
-
-        async def rows(tool: str) -> Any:
-            result = await client.request("tools/call", {"name": tool, "arguments": {}})
-            return result["structuredContent"]["rows"] if not result.get("isError") else result["content"][0]["text"]
-
+    async with on_database(tmp_path, postgresql.url, tools, pool=1) as client:
         if "LISTEN" not in leave:  # takes effect at the commit
-            assert len(await rows("both")) == 1
+            assert len((await client.value("both"))["rows"]) == 1
         for _ in range(2):  # prepared statements
-            await rows("leave")
-            assert await rows("find") == []
-        assert "division by zero" in await rows("fails")
-        await rows("lock")
-        assert await rows("find") == []
+            await client.value("leave")
+            assert (await client.value("find"))["rows"] == []
+        assert "division by zero" in await client.value("fails")
+        await client.value("lock")
+        assert (await client.value("find"))["rows"] == []

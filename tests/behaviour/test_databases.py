@@ -3,14 +3,13 @@
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from gateway.app.gateway import Gateway
-from gateway.config.settings import read_settings
+from tests.behaviour.inside import Client, product
 from tests.mariadb import Mariadb
 from tests.postgresql import Postgresql
 from tests.waiting import until
@@ -96,19 +95,13 @@ resources:
 
 SLOW: Final = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
-Call = Callable[..., Awaitable[dict[str, Any]]]
 
-
-class DatabaseGateway:
-    """A gateway in front of one database."""
+class DatabaseClient(Client):
+    """A client of a gateway in front of one database."""
 
     def __init__(self, gateway: Gateway, run: Callable[[str], Awaitable[list[Any]]]) -> None:
-        self.gateway = gateway
-        self.client = gateway.memory_client()
+        super().__init__(gateway)
         self.run = run
-
-    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        return await self.client.request("tools/call", {"name": tool, "arguments": arguments})
 
     async def rows(self, tool: str, **arguments: Any) -> list[Any]:
         result = await self.call(tool, **arguments)
@@ -116,17 +109,11 @@ class DatabaseGateway:
         rows: list[Any] = result["structuredContent"]["rows"]
         return rows
 
-    async def error(self, tool: str, **arguments: Any) -> str:
+    async def refusal(self, tool: str, **arguments: Any) -> str:
         result = await self.call(tool, **arguments)
         assert result["isError"] is True, result
         text: str = result["content"][0]["text"]
         return text
-
-
-@asynccontextmanager
-async def serving(config: Path) -> AsyncIterator[Gateway]:
-    async with Gateway(read_settings({"config": config, "log_level": "error"})) as gateway:
-        yield gateway
 
 
 def in_sqlite(path: Path) -> Callable[[str], Awaitable[list[Any]]]:
@@ -143,22 +130,20 @@ SERVERS: Final = [pytest.param(name, marks=pytest.mark.build) for name in ("post
 
 
 @pytest.fixture(params=["sqlite", *SERVERS])
-async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DatabaseGateway]:
-    async with AsyncExitStack() as stack:
-        if request.param == "sqlite":
-            url, run = "sqlite:shop.db", in_sqlite(tmp_path / "shop.db")
-        else:
-            server: Postgresql | Mariadb = request.getfixturevalue(request.param)
-            url, run = server.url, server.run
-        for statement in TABLES:
-            await run(statement)
-        (tmp_path / "config.yaml").write_text(
-            CONFIG % (url, "SELECT SLEEP(600)" if request.param == "mariadb" else SLOW)
-        )
-        yield DatabaseGateway(await stack.enter_async_context(serving(tmp_path / "config.yaml")), run)
+async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[DatabaseClient]:
+    if request.param == "sqlite":
+        url, run = "sqlite:shop.db", in_sqlite(tmp_path / "shop.db")
+    else:
+        server: Postgresql | Mariadb = request.getfixturevalue(request.param)
+        url, run = server.url, server.run
+    for statement in TABLES:
+        await run(statement)
+    slow = "SELECT SLEEP(600)" if request.param == "mariadb" else SLOW
+    async with product(tmp_path, CONFIG % (url, slow)) as client:
+        yield DatabaseClient(client.gateway, run)
 
 
-async def test_rows_are_a_table_and_structured_content(shop: DatabaseGateway) -> None:
+async def test_rows_are_a_table_and_structured_content(shop: DatabaseClient) -> None:
     result = await shop.call("find", customer="ada", statuses=["open", "paid"], since="2026-01-01")
     assert result["structuredContent"] == {
         "columns": ["id", "status", "due"],
@@ -173,44 +158,44 @@ async def test_rows_are_a_table_and_structured_content(shop: DatabaseGateway) ->
     assert await shop.rows("find", customer="ada", since="2026-02-01") == []
 
 
-async def test_empty_list_matches_nothing_and_its_negation_everything(shop: DatabaseGateway) -> None:
+async def test_empty_list_matches_nothing_and_its_negation_everything(shop: DatabaseClient) -> None:
     assert await shop.rows("find", customer="ada", statuses=[]) == []
     assert [row["id"] for row in await shop.rows("outside", statuses=[])] == [1, 2, 3]
     assert [row["id"] for row in await shop.rows("outside", statuses=["open"])] == [2]
 
 
-async def test_single_returns_one_row_and_fails_without_rows(shop: DatabaseGateway) -> None:
+async def test_single_returns_one_row_and_fails_without_rows(shop: DatabaseClient) -> None:
     result = await shop.call("one", id=3)
     assert result["structuredContent"] == {"id": 3, "customer": "bob"}
     assert result["content"][0]["text"] == "id: 3\ncustomer: bob"
-    assert await shop.error("one", id=99) == "The query must return exactly one row, but it returned no row"
+    assert await shop.refusal("one", id=99) == "The query must return exactly one row, but it returned no row"
 
 
-async def test_several_statements_are_one_transaction(shop: DatabaseGateway) -> None:
+async def test_several_statements_are_one_transaction(shop: DatabaseClient) -> None:
     assert await shop.rows("add", id=10, customer="eve", note="sent") == [{"customer": "eve"}]
     assert len(await shop.run("SELECT 1 FROM orders WHERE customer = 'eve'")) == 2
-    said = await shop.error("add", id=11, customer="nobody")
+    said = await shop.refusal("add", id=11, customer="nobody")
     assert said.startswith("The database `shop` rejected the query: ")
     assert "customer" in said
     assert await shop.run("SELECT 1 FROM orders WHERE id IN (11, 1011)") == []
 
 
-async def test_change_returns_the_number_of_affected_rows(shop: DatabaseGateway) -> None:
+async def test_change_returns_the_number_of_affected_rows(shop: DatabaseClient) -> None:
     result = await shop.call("touch", customer="ada")
     assert result["structuredContent"] == {"columns": [], "rows": [], "truncated": False, "affected": 2}
     assert result["content"][0]["text"] == "2 rows affected"
 
 
-async def test_query_without_writes_cannot_write(shop: DatabaseGateway) -> None:
-    said = await shop.error("sneak")
+async def test_query_without_writes_cannot_write(shop: DatabaseClient) -> None:
+    said = await shop.refusal("sneak")
     assert "read" in said.lower()
     assert len(await shop.run("SELECT 1 FROM orders")) == 3
-    tools = {tool["name"]: tool for tool in (await shop.client.request("tools/list"))["tools"]}
+    tools = {tool["name"]: tool for tool in (await shop.request("tools/list"))["tools"]}
     assert tools["find"]["annotations"] == {"readOnlyHint": True}
     assert tools["add"]["annotations"] == {"readOnlyHint": False}
 
 
-async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: DatabaseGateway) -> None:
+async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: DatabaseClient) -> None:
     first = (await shop.call("first"))["structuredContent"]
     assert first == {"columns": ["id", "id_2"], "rows": [{"id": 1, "id_2": 1}, {"id": 2, "id_2": 2}], "truncated": True}
     result = await shop.call("many", count=1_000_000)
@@ -220,7 +205,7 @@ async def test_rows_are_cut_by_max_rows_and_by_the_size_of_the_output(shop: Data
     assert (await shop.call("many", count=20))["structuredContent"]["truncated"] is False
 
 
-async def test_too_large_row_does_not_hide_others(shop: DatabaseGateway) -> None:
+async def test_too_large_row_does_not_hide_others(shop: DatabaseClient) -> None:
     result = await shop.call("uneven", label="x" * 2000)
     assert result["structuredContent"] == {
         "columns": ["i", "label"],
@@ -231,23 +216,23 @@ async def test_too_large_row_does_not_hide_others(shop: DatabaseGateway) -> None
     assert result["content"][0]["text"].endswith("(2 rows, 1 omitted because they exceed the output's max_size)")
 
 
-async def test_sql_resource_is_json_with_completion(shop: DatabaseGateway) -> None:
-    [contents] = (await shop.client.request("resources/read", {"uri": "order://2"}))["contents"]
+async def test_sql_resource_is_json_with_completion(shop: DatabaseClient) -> None:
+    [contents] = (await shop.request("resources/read", {"uri": "order://2"}))["contents"]
     assert contents["mimeType"] == "application/json"
     assert '"customer":"ada"' in contents["text"]
-    completed = await shop.client.request(
+    completed = await shop.request(
         "completion/complete",
         {"ref": {"type": "ref/resource", "uri": "order://{id}"}, "argument": {"name": "id", "value": "2"}},
     )
     assert completed["completion"]["values"] == ["2"]
 
 
-async def test_timed_out_call_is_stopped_in_the_database(shop: DatabaseGateway) -> None:
-    assert await shop.error("slow") == "The database `shop` timed out after 1.0 s"
+async def test_timed_out_call_is_stopped_in_the_database(shop: DatabaseClient) -> None:
+    assert await shop.refusal("slow") == "The database `shop` timed out after 1.0 s"
     await gone(shop)
 
 
-async def test_cancelled_call_is_stopped_in_the_database(shop: DatabaseGateway) -> None:
+async def test_cancelled_call_is_stopped_in_the_database(shop: DatabaseClient) -> None:
     call = asyncio.ensure_future(shop.call("endless"))
     await until(lambda: connections(shop, "in_use"))
     call.cancel()
@@ -257,7 +242,7 @@ async def test_cancelled_call_is_stopped_in_the_database(shop: DatabaseGateway) 
 
 
 @pytest.mark.parametrize("shop", SERVERS, indirect=True)
-async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: DatabaseGateway) -> None:
+async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: DatabaseClient) -> None:
     """A driver can lose a cancellation that arrives at the moment when its connection is open."""
     for turns in range(40):
         call = asyncio.ensure_future(shop.call("endless"))
@@ -269,10 +254,10 @@ async def test_call_cancelled_while_connecting_is_stopped_in_the_database(shop: 
         await gone(shop)
 
 
-async def gone(shop: DatabaseGateway) -> None:
+async def gone(shop: DatabaseClient) -> None:
     """Wait until no call uses a connection and the database runs no query of the gateway."""
     await until(lambda: not connections(shop, "in_use"))
 
 
-def connections(shop: DatabaseGateway, which: str) -> int:
+def connections(shop: DatabaseClient, which: str) -> int:
     return sum(entry[which] for entry in shop.gateway.app.core.services.databases.status().values())

@@ -1,7 +1,6 @@
 """The `sql` backend on DuckDB, which opens the file read-only for each call."""
 
 import asyncio
-import json
 import re
 import sys
 from pathlib import Path
@@ -10,13 +9,14 @@ from typing import Any, Final
 import duckdb
 import pytest
 
-from gateway.app.gateway import Gateway
 from gateway.cli.commands.validate import check, refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
+from tests.behaviour.inside import on_database
 from tests.waiting import until
 
+URL: Final = "duckdb:shop.duckdb"
 TABLE: Final = """
 CREATE TABLE t (id INTEGER PRIMARY KEY, name VARCHAR, price DECIMAL(12, 2), day DATE, moment TIMESTAMP,
   stamp TIMESTAMPTZ, doc JSON, data BLOB, key UUID, huge HUGEINT, items INTEGER[],
@@ -65,19 +65,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def gateway_of(folder: Path, tools: dict[str, Any]) -> Gateway:
-    for tool in tools.values():
-        tool["sql"] = {"database": "db", **tool["sql"]}
-    config = {"databases": {"db": {"url": "duckdb:shop.duckdb"}}, "tools": tools}
-    (folder / "config.yaml").write_text(json.dumps(config))
-    return Gateway(read_settings({"config": folder / "config.yaml", "log_level": "error"}))
-
-
-async def call(gateway: Gateway, tool: str, **arguments: Any) -> Any:
-    result = await gateway.memory_client().request("tools/call", {"name": tool, "arguments": arguments})
-    return result.get("structuredContent") or result["content"][0]["text"]
-
-
 async def test_values_and_inputs_are_preserved(folder: Path) -> None:
     tools: dict[str, Any] = {
         "row": {"sql": {"query": "SELECT * FROM t WHERE id = 1", "single": True}},
@@ -85,12 +72,12 @@ async def test_values_and_inputs_are_preserved(folder: Path) -> None:
     }
     for number, (condition, schema, _) in enumerate(INPUTS):
         tools[f"t{number}"] = {"input": {"v": schema}, "sql": {"query": f"SELECT id FROM t WHERE {condition}"}}
-    async with gateway_of(folder, tools) as gateway:
-        assert await call(gateway, "row") == ROW
+    async with on_database(folder, URL, tools) as client:
+        assert await client.value("row") == ROW
         for number, (condition, _, value) in enumerate(INPUTS):
-            found = await call(gateway, f"t{number}", **({} if value is None else {"v": value}))
+            found = await client.value(f"t{number}", **({} if value is None else {"v": value}))
             assert (condition, found["rows"]) == (condition, [{"id": 1}])
-        assert "too large" in await call(gateway, "numbered", v=10**400)
+        assert "too large" in await client.value("numbered", v=10**400)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +95,8 @@ async def test_values_and_inputs_are_preserved(folder: Path) -> None:
 )
 async def test_query_reads_only_the_database(folder: Path, query: str) -> None:
     before = sorted(path.name for path in folder.iterdir())
-    async with gateway_of(folder, {"sneak": {"sql": {"query": query}}}) as gateway:
-        said = await call(gateway, "sneak")
+    async with on_database(folder, URL, {"sneak": {"sql": {"query": query}}}) as client:
+        said = await client.value("sneak")
     assert said.startswith("The database `db` rejected the query: "), said
     assert sorted(path.name for path in folder.iterdir() if path.name != "config.yaml") == before
 
@@ -119,16 +106,16 @@ async def test_query_cannot_read_spill_files(folder: Path) -> None:
     spilled.parent.mkdir()
     spilled.write_text("row of another call")
     tools: dict[str, Any] = {"spy": {"sql": {"query": f"SELECT content FROM read_text('{spilled}')"}}}
-    async with gateway_of(folder, tools) as gateway:
-        said = await call(gateway, "spy")
+    async with on_database(folder, URL, tools) as client:
+        said = await client.value("spy")
     assert "Permission Error" in said, said
 
 
 async def test_rows_are_limited_without_reading_all_of_them(folder: Path) -> None:
     query = "SELECT i, 'a row that is as long as rows often are' AS label FROM range(100000000) r(i)"
     tools: dict[str, Any] = {"many": {"sql": {"query": query, "max_rows": 10_000_000}, "output": {"max_size": "8KiB"}}}
-    async with gateway_of(folder, tools) as gateway:
-        found = await call(gateway, "many")
+    async with on_database(folder, URL, tools) as client:
+        found = await client.value("many")
     assert found["truncated"] is True
     assert 50 < len(found["rows"]) < 200
 
@@ -140,16 +127,16 @@ async def test_late_and_cancelled_queries_are_interrupted(folder: Path) -> None:
         "endless": {"sql": {"query": endless}},
         "one": {"sql": {"query": "SELECT 1 AS one", "single": True}},
     }
-    async with gateway_of(folder, tools) as gateway:
-        pools = gateway.app.core.services.databases
-        assert await call(gateway, "late") == "The database `db` timed out after 0.5 s"
-        calls = [asyncio.ensure_future(call(gateway, "endless")) for _ in range(7)]  # two wait for a connection
+    async with on_database(folder, URL, tools) as client:
+        pools = client.gateway.app.core.services.databases
+        assert await client.value("late") == "The database `db` timed out after 0.5 s"
+        calls = [asyncio.ensure_future(client.value("endless")) for _ in range(7)]  # two wait for a connection
         await until(lambda: pools.status()["db"]["connections"] >= 5)
         for each in calls:
             each.cancel()
         await asyncio.wait(calls)
         await until(lambda: not pools.status()["db"]["in_use"])
-        assert await call(gateway, "one") == {"one": 1}
+        assert await client.value("one") == {"one": 1}
         assert pools.status()["db"]["connections"] == 0
 
 
@@ -166,8 +153,8 @@ connection.close()
         "name": {"timeout": "90s", "sql": {"query": "SELECT name FROM t WHERE id = 1", "single": True}},
         "soon": {"timeout": "300ms", "sql": {"query": "SELECT name FROM t WHERE id = 1", "single": True}},
     }
-    async with gateway_of(folder, tools) as gateway:
-        assert await call(gateway, "name") == {"name": "ada"}
+    async with on_database(folder, URL, tools) as client:
+        assert await client.value("name") == {"name": "ada"}
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", writer, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
@@ -175,8 +162,8 @@ connection.close()
             assert process.stdout is not None
             assert await process.stdout.readline() == b"open\n"
             # The deadline can pass while the file is opened again.
-            assert re.search("is unavailable|timed out", await call(gateway, "soon"))
-            waiting = asyncio.ensure_future(call(gateway, "name"))
+            assert re.search("is unavailable|timed out", await client.value("soon"))
+            waiting = asyncio.ensure_future(client.value("name"))
             await process.communicate(b"\n")
             assert await waiting == {"name": "eve"}
         finally:
@@ -212,9 +199,8 @@ tools:
   column: {sql: {database: db, query: "SELECT nope FROM t"}}
 """
     )
-    settings = read_settings({"config": folder / "config.yaml", "log_level": "error"})
-    async with Gateway(settings) as gateway:
-        found = await refused_queries(load(folder / "config.yaml"), gateway.app.core.pipeline.served.catalog.databases)
+    dry, _ = check(read_settings({"config": folder / "config.yaml"}))
+    found = await refused_queries(load(folder / "config.yaml"), dry.catalog.databases)
     lines = (folder / "config.yaml").read_text().splitlines()
     places = {
         each.path.split(".")[1]: lines[each.location.line - 1][each.location.column - 1 :]

@@ -1,16 +1,15 @@
 """The `sql` backend on MariaDB: values, session state, cancellation, lost connections, and files of the client."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from gateway.app.gateway import Gateway
-from gateway.cli.commands.validate import refused_queries
+from gateway.cli.commands.validate import check, refused_queries
 from gateway.config.loader import load
 from gateway.config.settings import read_settings
+from tests.behaviour.inside import on_database
 from tests.mariadb import Mariadb
 
 pytestmark = pytest.mark.build
@@ -71,26 +70,6 @@ INPUTS: Final[tuple[tuple[str, Any, Any, Any], ...]] = (
 )  # fmt: skip
 
 
-class DatabaseGateway:
-    def __init__(self, gateway: Gateway) -> None:
-        self.gateway = gateway
-        self.client = gateway.memory_client()
-
-    async def call(self, tool: str, **arguments: Any) -> Any:
-        result = await self.client.request("tools/call", {"name": tool, "arguments": arguments})
-        return result.get("structuredContent") or result["content"][0]["text"]
-
-
-def gateway_of(folder: Path, mariadb: Mariadb, tools: dict[str, Any], **database: Any) -> Gateway:
-    config = folder / "config.yaml"
-    for tool in tools.values():
-        tool["sql"] = {"database": "db", **tool["sql"]}
-    config.write_text(
-        json.dumps({"databases": {"db": {"url": mariadb.url, **database}}, "tools": tools}, ensure_ascii=False)
-    )
-    return Gateway(read_settings({"config": config, "log_level": "error"}))
-
-
 async def test_values_and_inputs_are_preserved(mariadb: Mariadb, tmp_path: Path) -> None:
     columns = ", ".join(f"`{name}` {kind}" for name, (kind, _, _) in COLUMNS.items())
     written = ", ".join(literal for _, literal, _ in COLUMNS.values())
@@ -114,14 +93,13 @@ async def test_values_and_inputs_are_preserved(mariadb: Mariadb, tmp_path: Path)
     for number, (expression, schema, *_) in enumerate(INPUTS):
         query = f"SELECT {expression} AS v FROM everything"
         tools[f"t{number}"] = {"input": {"v": schema}, "output": {"raw": True}, "sql": {"query": query, "single": True}}
-    async with gateway_of(tmp_path, mariadb, tools) as gateway:
-        shop = DatabaseGateway(gateway)
-        assert dict(zip(VALUES, (await shop.call("values")).values(), strict=True)) == VALUES
-        assert await shop.call("columns") == {name: value for name, (_, _, value) in COLUMNS.items()}
+    async with on_database(tmp_path, mariadb.url, tools) as shop:
+        assert dict(zip(VALUES, (await shop.value("values")).values(), strict=True)) == VALUES
+        assert await shop.value("columns") == {name: value for name, (_, _, value) in COLUMNS.items()}
         for number, (expression, _, sent, expected) in enumerate(INPUTS):
-            assert (expression, await shop.call(f"t{number}", v=sent)) == (expression, {"v": expected})
-        assert "exceeds MySQL's 64 bits" in await shop.call("huge", v=2**64)
-        assert "Out of range" in await shop.call("unfit", v=-1)
+            assert (expression, await shop.value(f"t{number}", v=sent)) == (expression, {"v": expected})
+        assert "exceeds MySQL's 64 bits" in await shop.value("huge", v=2**64)
+        assert "Out of range" in await shop.value("unfit", v=-1)
 
 
 async def test_session_state_ends_with_the_call(mariadb: Mariadb, tmp_path: Path) -> None:
@@ -138,16 +116,15 @@ async def test_session_state_ends_with_the_call(mariadb: Mariadb, tmp_path: Path
         "DROP PROCEDURE IF EXISTS other_zone",
         "CREATE PROCEDURE other_zone() SET SESSION time_zone = '+05:00'",
     )
-    async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
-        shop = DatabaseGateway(gateway)
+    async with on_database(tmp_path, mariadb.url, tools, pool=1) as shop:
         for leave in ("variable", "lock", "table", "zone", "execute"):
-            await shop.call(leave)
-            found = await shop.call("find")
+            await shop.value(leave)
+            found = await shop.value("find")
             if found["b"] is not None:  # the server has not noticed yet that the connection is closed
                 await mariadb.wait_for("SELECT 1 WHERE IS_USED_LOCK('left') IS NULL")
-                found = await shop.call("find")
+                found = await shop.value("find")
             assert found == {"a": None, "b": None, "c": "+00:00"}
-            assert "left_over" in await shop.call("find_table")
+            assert "left_over" in await shop.value("find_table")
 
 
 @pytest.mark.parametrize(
@@ -166,10 +143,9 @@ async def test_character_set_of_another_call_does_not_change_quoting(
     }
     # In GBK, the last byte of the character and the escaping backslash are one character.
     value = "縗', 7 AS injected -- "
-    async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
-        shop = DatabaseGateway(gateway)
-        assert "rejected" not in str(await shop.call("leave"))
-        assert await shop.call("find", v=value) == {"v": value}
+    async with on_database(tmp_path, mariadb.url, tools, pool=1) as shop:
+        assert "rejected" not in str(await shop.value("leave"))
+        assert await shop.value("find", v=value) == {"v": value}
 
 
 @pytest.mark.parametrize(
@@ -181,8 +157,8 @@ async def test_query_without_writes_cannot_change_data(mariadb: Mariadb, tmp_pat
         "DROP PROCEDURE IF EXISTS sneak",
         "CREATE PROCEDURE sneak() BEGIN COMMIT; INSERT INTO guarded VALUES (2); COMMIT; END",
     )
-    async with gateway_of(tmp_path, mariadb, {"sneak": {"sql": {"query": statement}}}) as gateway:
-        said = await DatabaseGateway(gateway).call("sneak")
+    async with on_database(tmp_path, mariadb.url, {"sneak": {"sql": {"query": statement}}}) as shop:
+        said = await shop.value("sneak")
     assert "READ ONLY transaction" in said
     assert await mariadb.run("SELECT * FROM guarded") == []
     assert await mariadb.run("SHOW TABLES LIKE 'sneaked'") == []
@@ -201,16 +177,15 @@ async def test_cancelled_and_late_queries_are_stopped_on_the_server(mariadb: Mar
         "SELECT 1 FROM information_schema.processlist WHERE info LIKE '%SLEEP%canary%' AND info NOT LIKE '%schema%'"
     )
     await mariadb.run("CREATE OR REPLACE TABLE changed (x int)")
-    async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
-        shop = DatabaseGateway(gateway)
+    async with on_database(tmp_path, mariadb.url, tools, pool=1) as shop:
         for tool in ("wait", "change", "wait"):
-            call = asyncio.ensure_future(shop.call(tool))
+            call = asyncio.ensure_future(shop.value(tool))
             await mariadb.wait_for(running)
             call.cancel()
             await asyncio.wait({call})
             await mariadb.wait_for(f"SELECT 1 WHERE NOT EXISTS ({running})")
-            assert await shop.call("one") == {"one": 1}
-        assert await shop.call("late") == "The database `db` timed out after 1.0 s"
+            assert await shop.value("one") == {"one": 1}
+        assert await shop.value("late") == "The database `db` timed out after 1.0 s"
         await mariadb.wait_for(f"SELECT 1 WHERE NOT EXISTS ({running})")
         assert await mariadb.run("SELECT * FROM changed") == []
 
@@ -229,13 +204,12 @@ async def test_truncated_results_and_results_of_procedures(mariadb: Mariadb, tmp
         "write": {"sql": {"query": changed, "max_rows": 2, "writes": True}},
         "several": {"sql": {"query": "CALL several()"}},
     }
-    async with gateway_of(tmp_path, mariadb, tools, pool=1) as gateway:
-        shop = DatabaseGateway(gateway)
+    async with on_database(tmp_path, mariadb.url, tools, pool=1) as shop:
         for tool in ("read", "write", "read"):
-            result = await shop.call(tool)
+            result = await shop.value(tool)
             assert result["rows"] == [{"x": 100_000}, {"x": 99_999}]
             assert result["truncated"] is True
-        assert (await shop.call("several"))["rows"] == [{"x": 0}, {"x": 2}]
+        assert (await shop.value("several"))["rows"] == [{"x": 0}, {"x": 2}]
     assert await mariadb.run("SELECT x FROM numbers WHERE x = 0") == [(0,)]
 
 
@@ -244,14 +218,13 @@ async def test_server_that_restarts_needs_no_restart_of_the_gateway(mariadb: Mar
         "one": {"timeout": "90s", "sql": {"query": "SELECT 1 AS one", "single": True}},
         "soon": {"timeout": "500ms", "sql": {"query": "SELECT 1 AS one", "single": True}},
     }
-    async with gateway_of(tmp_path, mariadb, tools) as gateway:
-        shop = DatabaseGateway(gateway)
-        assert await shop.call("one") == {"one": 1}
+    async with on_database(tmp_path, mariadb.url, tools) as shop:
+        assert await shop.value("one") == {"one": 1}
         mariadb.stop()
         try:
-            said = await shop.call("soon")
+            said = await shop.value("soon")
             assert "`db` is unavailable" in said
-            waiting = asyncio.ensure_future(shop.call("one"))
+            waiting = asyncio.ensure_future(shop.value("one"))
         finally:
             await asyncio.to_thread(mariadb.start)
         assert await waiting == {"one": 1}
@@ -260,8 +233,8 @@ async def test_server_that_restarts_needs_no_restart_of_the_gateway(mariadb: Mar
 async def test_error_for_a_wrong_password_does_not_contain_it(mariadb: Mariadb, tmp_path: Path) -> None:
     url = mariadb.url.replace("pa%25ss", "correct-horse")
     tools: dict[str, Any] = {"one": {"sql": {"query": "SELECT 1 AS one"}}}
-    async with gateway_of(tmp_path, mariadb, tools, url=url) as gateway:
-        said = await DatabaseGateway(gateway).call("one")
+    async with on_database(tmp_path, url, tools) as shop:
+        said = await shop.value("one")
     assert "Access denied for user 'tester'" in said
     assert "correct-horse" not in said
 
@@ -283,8 +256,8 @@ async def test_tls_checks_the_certificate(mariadb: Mariadb, tmp_path: Path, opti
     }
     key = mariadb.directory / "key.pem"
     url = f"{mariadb.url}&{option.format(certificate=mariadb.certificate, key=key)}"
-    async with gateway_of(tmp_path, mariadb, tools, url=url) as gateway:
-        said = await DatabaseGateway(gateway).call("cipher")
+    async with on_database(tmp_path, url, tools) as shop:
+        said = await shop.value("cipher")
     if reason:  # without retries until the timeout
         assert said.startswith("Cannot connect to the database `db`: ")
         assert reason in said
@@ -306,10 +279,8 @@ tools:
   syntax: {{sql: {{database: db, query: "SELECT * FORM t"}}}}
 """
     )
-    loaded = load(config)
-    async with Gateway(read_settings({"config": config, "log_level": "error"})) as gateway:
-        profiles = gateway.app.core.pipeline.served.catalog.databases
-        found = await refused_queries(loaded, profiles)
+    dry, _ = check(read_settings({"config": config}))
+    found = await refused_queries(load(config), dry.catalog.databases)
     places = {each.path.split(".")[1]: (each.location.column if each.location else 0, each.message) for each in found}
     assert set(places) == {"table", "column", "syntax"}
     assert all(message.startswith("the database rejected the statement: ") for _, message in places.values())

@@ -449,14 +449,12 @@ async def test_replaced_private_key_is_used_after_a_reload(
     first, second = Key.make(), Key.make()
     server.clients["gateway"] = RegisteredClient(key=first, methods=["client_assertion_jwt"])
     (tmp_path / "key.pem").write_text(pem(first))
-    config = tmp_path / "config.yaml"
-    config.write_text(file_with(service, own(server, client_secret=None, private_key="key.pem")))
-    async with Gateway(read_settings({"config": config, "log_level": "error", "no_watch": True})) as gateway:
-        client = Client(gateway.memory_client())
+    config = file_with(service, own(server, client_secret=None, private_key="key.pem"))
+    async with product(tmp_path, config) as client:
         assert (await whoami(client))["sub"] == "gateway"
         server.clients["gateway"].key = second
         (tmp_path / "key.pem").write_text(pem(second))
-        await gateway.app.reloads.reload()
+        await client.gateway.app.reloads.reload()
         service.revoked.update(server.tokens)
         assert (await whoami(client))["sub"] == "gateway"
 

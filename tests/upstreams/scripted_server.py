@@ -76,4 +76,4 @@ async def relayed(
         config.write_text(f"upstreams: {{up: {{{entry}, prefix: ''{more}}}}}\n{text}", encoding="utf-8")
         settings = read_settings({"config": config, "log_level": "error", "no_watch": True, "state_dir": "none"})
         async with Gateway(settings, serves_one_request=True) as gateway:  # waits longer for lists
-            yield server, Client(gateway.memory_client()), gateway
+            yield server, Client(gateway), gateway

@@ -49,7 +49,7 @@ async def test_views_contain_selected_upstream_tools(tmp_path: Path, view: str) 
     settings = {**where, "log_level": "error"}
     async with Gateway(read_settings(settings)) as gateway:
         await gateway.start()
-        client = Client(gateway.memory_client())
+        client = Client(gateway)
         await offered(client, gateway)
         listed = await names(client)
         match view:

@@ -65,7 +65,7 @@ from gateway.state.state import DaemonState, directory_of
 from gateway.state.used_request_states import UsedStates
 from gateway.tasks.leases import Leases
 from gateway.tasks.redis_store import RedisTaskStore
-from gateway.tasks.runner import TaskCancelled, TaskChanged, TaskProgressed
+from gateway.tasks.runner import TaskCancelled, TaskChanged
 from gateway.tasks.sqlite_store import TASKS, open_task_store
 from gateway.tasks.task import decode_memory
 from gateway.telemetry.health import Health
@@ -174,8 +174,6 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
             shared_keys=keys,
         )
     tasks = TaskReport(dispatcher.tasks, redactor=redactor, is_for_console=console is not None)
-    if console is not None:
-        core.events.subscribe(TaskProgressed, tasks.record)
     admin_api = AdminApi(
         health=core.health,
         status=status,

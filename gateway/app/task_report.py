@@ -1,17 +1,15 @@
-"""Describes MCP tasks for operators. Progress and input requests are only included if the console is served."""
+"""Describes MCP tasks for operators. Input requests are only included if the console is served."""
 
 from typing import Final
 
-from gateway.bounded_map import BoundedMap
 from gateway.config.secrets.redactor import LiveRedactor
 from gateway.json_types import Json, JsonObject
 from gateway.protocol.tasks.task_requester import open_questions
 from gateway.rfc3339 import timestamp
-from gateway.tasks.runner import TaskProgressed, TaskRunner
+from gateway.tasks.runner import TaskRunner
 from gateway.tasks.task import Task, TaskStatus
 
 _MAX_TASKS: Final = 1000
-_MAX_REPORTS: Final = 20
 _CANCELLED: Final = "Cancelled by the server's operator"
 
 
@@ -24,13 +22,6 @@ class TaskReport:
         self._runner: Final = runner
         self._mask: Final = redactor.text
         self._is_for_console: Final = is_for_console
-        self._progress: Final[BoundedMap[str, tuple[tuple[float, str], ...]]] = BoundedMap(_MAX_TASKS)
-        """The times and messages of the latest progress reports of each task, oldest first."""
-
-    def record(self, event: TaskProgressed) -> None:
-        task = event.task
-        before = self._progress.get(task.id) or ()
-        self._progress.put(task.id, (*before[1 - _MAX_REPORTS :], (task.updated, task.message)))
 
     async def listed(self) -> JsonObject:
         tasks = await self._runner.newest(_MAX_TASKS)
@@ -41,18 +32,13 @@ class TaskReport:
         if task is None:
             return None
         asked = open_questions(task.questions) if task.status is TaskStatus.INPUT_REQUIRED else {}
-        # Progress and questions contain call content, which only console users may see.
+        # Questions contain call content, which only console users may see.
         in_console: dict[str, Json] = {}
         if self._is_for_console:
-            reports = self._progress.get(task.id) or ()
-            questions = [
+            in_console["questions"] = [
                 {"key": key, "method": question.method, "message": self._mask(str(question.params.get("message", "")))}
                 for key, question in asked.items()
             ]
-            in_console = {
-                "progress": [{"at": timestamp(at), "message": message} for at, message in reports],
-                "questions": questions,
-            }
         return {
             **self._facts(task),
             "realm": task.caller.identity.realm or None,

@@ -163,11 +163,11 @@ async def test_task_shows_its_progress_and_questions(tmp_path: Path) -> None:
         async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
             task_id = (await response.json())["result"]["taskId"]
         (tmp_path / "go").touch()
+        await events.until(lambda event: event.kind == "task" and event.data.get("message") == "one of three")
         waiting = await events.until(lambda event: event.kind == "task" and event.data["status"] == "input_required")
         assert waiting.data["taskId"] == task_id
         assert await used(daemon, "limits.tasks.per_caller") == 1
         task = await daemon.get(f"/tasks/{task_id}")
-        assert [each["message"] for each in task["progress"]] == ["one of three"]
         [question] = task["questions"]
         assert (question["method"], question["message"]) == ("elicitation/create", "Are you sure?")
         await daemon.ask("POST", f"/tasks/{task_id}/cancel")

@@ -38,7 +38,7 @@ const COLUMNS = [
     cell: (task) => html`<span class="mono">${task.tool}</span>`,
   },
   { key: "status", label: "Status", width: "8rem", cell: (task) => html`<${Badge} state=${task.status} />` },
-  { key: "message", label: "Message", width: "minmax(8rem, 1.6fr)", from: 640, cell: (task) => progressOf(task) },
+  { key: "message", label: "Message", width: "minmax(8rem, 1.6fr)", from: 640, cell: (task) => task.statusMessage ?? "" },
   {
     key: "caller",
     label: "Caller",
@@ -49,12 +49,6 @@ const COLUMNS = [
   { key: "updated", label: "Updated", width: "7rem", from: 430, cell: (task) => ago(task.lastUpdatedAt) },
   { key: "created", label: "Created", width: "7rem", from: 980, cell: (task) => ago(task.createdAt) },
 ];
-
-function progressOf(task) {
-  const last = Array.isArray(task.progress) ? task.progress.at(-1) : task.progress;
-  const figure = last?.progress === undefined ? "" : `${last.progress}${last.total ? ` of ${last.total}` : ""}`;
-  return [figure, last?.message ?? task.statusMessage].filter(Boolean).join(" – ");
-}
 
 export default function Tasks({ query }) {
   const document = useDocument("tasks", { on: ["task"], everyMs: 10_000 });
@@ -104,7 +98,7 @@ function Details({ id }) {
     <${Waiting} document=${document} />
     ${
       task &&
-      html`<p><${Badge} state=${task.status} /> ${progressOf(task)}</p>
+      html`<p><${Badge} state=${task.status} /> ${task.statusMessage}</p>
       <${Facts} pairs=${[
         ["Task", html`<code>${task.taskId}</code>`],
         ["Tool", html`<a href=${link("catalog", { open: `tool:${task.tool}` })}>${task.tool}</a>`],
@@ -119,19 +113,9 @@ function Details({ id }) {
         ["Restarts left", task.restartsLeft],
         ["Result", task.resultBytes ? bytes(task.resultBytes) : null],
       ]} />
-      <${Progress} reports=${task.progress} />
       <${Questions} waitsFor=${task.waitsFor} questions=${task.questions} />`
     }
   <//>`;
-}
-
-function Progress({ reports }) {
-  if (!reports?.length) return null;
-  return html`<h3>Progress</h3>
-    <ul class="list">${[...reports].reverse().map(
-      (report, at) => html`<li key=${at}><span class="quiet">
-      <${Moment} at=${report.at} /></span> ${report.message}</li>`,
-    )}</ul>`;
 }
 
 function Questions({ waitsFor, questions }) {

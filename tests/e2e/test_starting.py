@@ -57,7 +57,7 @@ async def test_ipv6_is_served(config: Path) -> None:
 
 
 async def test_connections_leave_descriptors_for_children_and_reloads(config: Path) -> None:
-    few = ("/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
+    few = ("/bin/sh", "-c", 'ulimit -n 96; exec "$@"', "sh")
     async with serving(config, launcher=few) as daemon, aiohttp.ClientSession() as client, AsyncExitStack() as stack:
         url = await daemon.url()
         assert text_of(await post_call(client, url, "echo", text="first")) == "first"  # the connection stays open

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Final
 
@@ -45,12 +45,7 @@ class Validator(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     cost: ValidationCost
     is_foreign: bool
     """Whether another server validates values again. If so, values that are too expensive to check are accepted."""
-
-    def is_valid(self, instance: Json) -> bool:
-        # Check the cost first: the engine cannot be interrupted and holds the GIL.
-        if self.cost.limit_exceeded(instance) is not None:
-            return self.is_foreign
-        return bool(self.engine.is_valid(instance))
+    is_valid: Callable[[Json], bool]
 
     def errors(self, instance: Json, *, noun: str = "member") -> list[SchemaError]:
         """Return up to `MAX_ERRORS` errors. `noun` is the word for a member of the value, such as `argument`."""
@@ -201,7 +196,13 @@ def _shared(data: bytes, *, is_foreign: bool) -> Validator | list[SchemaError]:
         )
     except ValueError as error:  # rejected by the engine only
         return [SchemaError(path=(), message=str(error).partition("\n")[0])]
-    return Validator(schema=schema, engine=engine, cost=cost, is_foreign=is_foreign)
+    is_valid = engine.is_valid if cost.is_light else partial(_is_cheap_and_valid, engine, cost, is_foreign)
+    return Validator(schema=schema, engine=engine, cost=cost, is_foreign=is_foreign, is_valid=is_valid)
+
+
+def _is_cheap_and_valid(engine: jsonschema_rs.Validator, cost: ValidationCost, is_foreign: bool, value: Json) -> bool:  # noqa: FBT001
+    # Check the cost first: the engine cannot be interrupted and holds the GIL.
+    return is_foreign if cost.limit_exceeded(value) is not None else engine.is_valid(value)
 
 
 _NOT_ASSERTED: Final = (
@@ -214,8 +215,9 @@ _FORMATS: Final[dict[str, Callable[..., bool]]] = {
     "uuid": jsonschema_rs.Draft202012Validator({"format": "uuid"}, validate_formats=True).is_valid,
 }
 
+_EMPTY: Final = jsonschema_rs.Draft202012Validator({})
 _ANYTHING: Final = Validator(
-    schema={}, engine=jsonschema_rs.Draft202012Validator({}), cost=ValidationCost(), is_foreign=False
+    schema={}, engine=_EMPTY, cost=ValidationCost(), is_foreign=False, is_valid=_EMPTY.is_valid
 )
 
 

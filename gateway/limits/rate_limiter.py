@@ -44,9 +44,7 @@ class RateLimiter:
     def __len__(self) -> int:
         return len(self._logs)
 
-    async def acquire(
-        self, name: str, limit: RateLimit, *, caller: str, cost: int = 1, saying: str = "Called too often"
-    ) -> None:
+    async def acquire(self, name: str, limit: RateLimit, *, caller: str, cost: int = 1) -> None:
         """Count `cost` calls of a caller against the limit that has the configuration key `name`.
 
         If the limit has a `key` template, `caller` is the rendered key, for example the tenant.
@@ -56,7 +54,7 @@ class RateLimiter:
         """
         rates = _limited_rates(limit, caller)
         if self.shared is None or self.shared.is_unavailable:
-            return self._acquire_here(name, rates, cost=cost, saying=saying)
+            return self._acquire_here(name, rates, cost=cost)
         try:
             refused = await self.shared.take(
                 name,
@@ -67,10 +65,10 @@ class RateLimiter:
             )
         # Each replica counts by itself while Redis is unavailable.
         except StoreUnavailableError:
-            return self._acquire_here(name, rates, cost=cost, saying=saying)
+            return self._acquire_here(name, rates, cost=cost)
         if refused is not None:
             number, wait = refused
-            self._refuse(name, rates[number], wait, saying=saying)
+            self._refuse(name, rates[number], wait)
         now = self._clock()
         for rate, key, _ in rates:
             log = self._log((name, key), rate, now)
@@ -99,23 +97,23 @@ class RateLimiter:
             if log.rate is not None and (used := log.used(log.rate, now)):
                 yield name, caller, log.rate, used
 
-    def _acquire_here(self, name: str, rates: "Sequence[_LimitedRate]", *, cost: int, saying: str) -> None:
+    def _acquire_here(self, name: str, rates: "Sequence[_LimitedRate]", *, cost: int) -> None:
         now = self._clock()
         logs = []
         for limited in rates:
             rate, key, _ = limited
             log = self._log((name, key), rate, now)
             if (wait := log.wait(rate, cost, now)) > 0:
-                self._refuse(name, limited, wait, saying=saying)
+                self._refuse(name, limited, wait)
             logs.append((log, rate))
         # Check all rates before counting the calls.
         for log, rate in logs:
             log.add(rate, cost, now)
 
-    def _refuse(self, name: str, limited: "_LimitedRate", wait: float, *, saying: str) -> NoReturn:
+    def _refuse(self, name: str, limited: "_LimitedRate", wait: float) -> NoReturn:
         self.refused += 1
         rate, _, scope = limited
-        message = f"{saying}: at most {rate} {scope} ({name})"
+        message = f"Called too often: at most {rate} {scope} ({name})"
         raise OverLimitError(message, retry_after=math.ceil(wait), limit=name)
 
     def _log(self, key: tuple[str, str], rate: ParsedRate, now: float) -> "_SlidingLog":

@@ -21,7 +21,7 @@ async def test_sampling_rate_is_limited(inside: LocalGateway, era: str) -> None:
     await inside.edit("listen:", "limits: {sampling: {rate: 3/hour}}\nlisten:")
     peer = await inside.of(era)
     assert await text(peer, "chatty", times=2) == "said enough"  # a call with three tries counts two requests
-    assert "Too many sampling requests: at most 3/hour" in await text(peer, "chatty", times=2)
+    assert "Called too often: at most 3/hour for one caller (limits.sampling)" in await text(peer, "chatty", times=2)
     assert len(peer.asked) == 3
 
 

@@ -205,12 +205,6 @@ def _make_request(
 def reason_of(error: OSError, address: Address) -> str:
     if isinstance(error, socket.gaierror):
         return f"the name {address.host!r} cannot be resolved: {error.strerror}"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return f"{address} is already in use. Choose another address in `listen` or with `--http HOST:PORT`"
-        case errno.EADDRNOTAVAIL:
-            return f"{address.host} is not an address of this machine"
-        case errno.EACCES:
-            return f"ports below 1024 require a privilege that this process does not have: {address}"
-        case _:
-            return f"cannot listen on {address}: {error.strerror or error}"
+    if error.errno == errno.EADDRINUSE:
+        return f"{address} is already in use. Choose another address in `listen` or with `--http HOST:PORT`"
+    return f"cannot listen on {address}: {os.strerror(error.errno) if error.errno else error}"

@@ -116,7 +116,6 @@ class InputRequester(ABC):
                 limit,
                 caller=self.call.caller.rate_limit_key,
                 cost=samples,
-                saying="Too many sampling requests",
             )
         if (observer := self.call.server.interaction_observer) is not None:
             observer.input_requested(self.call, {key: question.method for key, question in questions.items()})

@@ -478,7 +478,7 @@ async def test_duplicate_uri_is_omitted_with_a_hint_on_prefixes(tmp_path: Path) 
         "three+odd://only",
     ]
     assert (
-        f":4:8: resources.odd://shared.uri: the resource `odd://shared` is not offered: `resources.own` ({path}:1:"
+        f":4:8: resources.odd://shared.uri: the resource `odd://shared` is not offered: `resources.own.uri` ({path}:1:"
         in warnings
     )
     assert f"upstreams.two: the resource `odd://only` is not offered: `upstreams.one` ({path}:" in warnings
@@ -509,7 +509,7 @@ async def test_template_of_the_file_takes_precedence(tmp_path: Path) -> None:
 
     assert [each["name"] for each in listed] == ["own"]
     assert contents["text"] == "x"
-    assert "the resource `odd://{name}` is not offered: `resources.own`" in warnings
+    assert "the resource `odd://{name}` is not offered: `resources.own.uri`" in warnings
     assert "overlaps" not in warnings
 
 

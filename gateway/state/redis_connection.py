@@ -123,7 +123,8 @@ class RedisConnection:
         """Create a key that expires after `seconds`. Return False if the key already exists."""
         mark = secrets.token_hex(8)  # a command whose response was lost is retried, and then finds its own mark
         # NX with GET returns the existing value: https://redis.io/docs/latest/commands/set (since Redis 7.0).
-        found = await self.command("SET", key, mark, "NX", "GET", "PX", max(1, round(seconds * 1000)))
+        left = max(1, round(seconds * 1000))
+        found = await self._retry(lambda: self._client.set(key, mark, nx=True, get=True, px=left))
         return found is None or found == mark.encode()
 
     async def read_stream(self, key: str, *, after: str, seconds: float) -> Sequence[tuple[str, Mapping[str, bytes]]]:

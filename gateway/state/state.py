@@ -38,7 +38,7 @@ def compare_keys(replica: Replica, keys: SigningKeys) -> None:
 
     async def compare() -> None:
         own = [hashlib.sha256(b"signing key " + key).hexdigest()[:16] for key in keys()]
-        before = await replica.store.command("SET", f"{replica.store.prefix}signing-keys", " ".join(own), "GET")
+        before = await replica.store.command("GETSET", f"{replica.store.prefix}signing-keys", " ".join(own))
         if before is not None and set(before.decode().split()).isdisjoint(own):
             log.warning(
                 "store is shared with a gateway that has different signing keys",

@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from gateway.state.redis_connection import RedisConnection
 from gateway.state.redis_url import RedisUrl
 from tests.redis_server import redis_server
@@ -55,3 +57,21 @@ async def test_replica_stays_alive_during_slow_return_callbacks(tmp_path: Path) 
         while not await server.client.exists(store.key_of("a")):
             await asyncio.sleep(0.05)
         may_end.set()
+
+
+async def test_claim_whose_response_was_lost_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        asyncio.timeout(60),
+        redis_server(tmp_path) as server,
+        RedisConnection(RedisUrl.parse(server.url), replica="a") as store,
+    ):
+        sent = store._client.set
+
+        async def lose_first_response(*args: object, **options: object) -> object:
+            monkeypatch.setattr(store._client, "set", sent)
+            await sent(*args, **options)
+            raise ConnectionError
+
+        monkeypatch.setattr(store._client, "set", lose_first_response)
+        assert await store.claim("key", seconds=60)
+        assert not await store.claim("key", seconds=60)

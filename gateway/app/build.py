@@ -245,11 +245,11 @@ async def _core(  # noqa: PLR0913 - the inputs of the daemon
         first_lists_seconds=None if serves_one_request else FIRST_LISTS_SECONDS,
     )
     stack.push_async_callback(upstreams.close)
-    documents = OpenApiSource(RemoteDocuments(services=services, documents=state.documents))
+    documents = RemoteDocuments(services=services, documents=state.documents)
     stack.push_async_callback(documents.close)
     pipeline = ReloadPipeline(
         settings.config,
-        sources=[upstreams, documents],
+        sources=[upstreams, OpenApiSource(documents)],
         services=services,
         authenticator=authenticator,
         audit=audit,

@@ -15,7 +15,7 @@ from gateway.console.this_worker import ThisWorker
 from gateway.events import Events
 from gateway.executors.shared_services import Services
 from gateway.json_types import JsonObject
-from gateway.openapi.source import OpenApiSource
+from gateway.openapi.remote_documents import RemoteDocuments
 from gateway.protocol.dispatcher import Dispatcher
 from gateway.reload.pipeline import ReloadPipeline
 from gateway.reload.reloader import Reloader
@@ -40,7 +40,7 @@ class Core(msgspec.Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     audit: AuditRecorder
     upstreams: UpstreamSource
-    documents: OpenApiSource
+    documents: RemoteDocuments
     pipeline: ReloadPipeline
     reloader: Reloader
     dispatcher: Dispatcher

@@ -141,13 +141,14 @@ async def fetched_sources(settings: Settings) -> AsyncIterator[FetchedSources | 
     with _logs(settings, redactor):
         async with running_services() as services:
             upstreams = _upstreams(services)
-            documents = OpenApiSource(RemoteDocuments(services=services, documents=None))
+            remote = RemoteDocuments(services=services, documents=None)
             try:
                 await upstreams.follow(document, lambda: None)
-                await documents.follow(document, lambda: None)
+                await remote.follow(document, lambda: None)
+                documents = OpenApiSource(remote)
                 yield FetchedSources(upstreams=upstreams, documents=documents, loaded=loaded, redactor=redactor)
             finally:
-                await documents.close()
+                await remote.close()
                 await upstreams.close()
 
 

@@ -67,13 +67,6 @@ class OpenApiSource:
         if self._remote is not None:
             await self._remote.follow(document, changed)
 
-    def status(self) -> dict[str, JsonObject]:
-        return {} if self._remote is None else self._remote.status()
-
-    async def close(self) -> None:
-        if self._remote is not None:
-            await self._remote.close()
-
     def _entry(
         self, name: str, entry: OpenApi, config: LoadedConfig, place: Problems, before: "_LoadedEntry | None"
     ) -> "_LoadedEntry | None":

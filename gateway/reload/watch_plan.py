@@ -182,7 +182,12 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
         # Circular links have no inode here, because `stat` fails, so `_links` terminates.
         if inode and place != path:
             return max((changed_at, *(link.st_ctime_ns for link in _links(Path(path)))))
-        return changed_at
+        if not inode or changed_at or not path.endswith(_SUFFIXES):
+            return changed_at
+        try:
+            return os.stat(path).st_ctime_ns  # noqa: PTH116 - see `_state`
+        except OSError:
+            return 0
 
 
 def _links(path: Path) -> Iterator[os.stat_result]:

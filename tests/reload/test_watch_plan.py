@@ -10,7 +10,7 @@ import pytest
 from gateway.catalog.compile.file_globs import compile_directory
 from gateway.catalog.file_dependencies import FileDependencies
 from gateway.executors.files.globs import Globs
-from gateway.reload.watch_plan import MAX_DEPTH, WatchPlan
+from gateway.reload.watch_plan import MAX_DEPTH, Snapshot, WatchPlan
 from tests.executors.recording import make_scope
 from tests.reload.pipelines import opened
 
@@ -117,3 +117,14 @@ def test_deep_directories_are_scanned_within_limits(deep: Path) -> None:
         assert MAX_DEPTH <= len(before.states) <= MAX_DEPTH + 2
         (deep / "d" / f"{len(plan.trees)}.md").write_text("new")
         assert plan.snapshot().differs_from(before)
+
+
+def test_directory_replacing_a_file_is_a_change(tmp_path: Path) -> None:
+    place = tmp_path / "one.yaml"
+    place.write_text("tools: {}")
+    loaded = Snapshot(taken_at=place.stat().st_ctime_ns + 1)
+    plan = WatchPlan(files=frozenset({place}), directories=frozenset({tmp_path}), present=frozenset({place}))
+    assert not plan.snapshot().differs_from(loaded)
+    place.unlink()
+    place.mkdir()
+    assert plan.snapshot().differs_from(loaded)

@@ -107,7 +107,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         profiles=profiles,
         defaults=document.defaults,
         accesses=accesses,
-        versions={name: _version(pin) for name, pin in pins.items()},
+        versions={name: _version(name, pin, loaded) for name, pin in pins.items()},
         dependencies=dependencies,
         has_callers=document.auth is not None or loaded.is_hidden("auth"),
     )
@@ -166,8 +166,14 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     return catalog.with_primitives(compiled.primitives)
 
 
-def _version(pin: DefinitionDigest) -> str:
-    return digest_of_json({part: digest for part, digest in pin.items() if part != "defaults"})
+def _version(name: Name, pin: DefinitionDigest, loaded: LoadedConfig) -> str:
+    parts = {part: digest for part, digest in pin.items() if part != "defaults"}
+    if name[0] == "resources" and name not in loaded.origins:
+        # Subscribers are only notified if the content changes, and not, for example, the description.
+        written = loaded.sources.written(name)
+        backend = loaded.document.resources[name[1]].backend
+        parts["definition"] = digest_of_json([written.get("mime_type"), written.get(backend)])
+    return digest_of_json(parts)
 
 
 def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], document: Document) -> dict[Name, str]:

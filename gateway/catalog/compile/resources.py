@@ -212,7 +212,6 @@ def _compile_files(
     refuse_caller_as_input(scope, config)
     completers = _compile_completers(config, scope=scope, context=context)
     common = resource_fields(name, config, scope=scope, context=context)
-    version = context.version_of("resources", name)
     # Skip names that are not UTF-8, because clients could not send them back.
     paths = fixed_values([each.path for each in listed if visible_path(each.path) == each.path])
     requested = ServedFile(files=files, variable=variable)
@@ -230,7 +229,7 @@ def _compile_files(
         Resource(
             uri=(uri := files.uri_of(each.path)),
             executor=ServedFile(files=files, path=each.path),
-            version=f"{version}{each.facts}",
+            version=f"{config.mime_type} {each.facts}",
             definition=wire_definitions.file_definition(config, uri=uri, file=each),
             **common,
         )

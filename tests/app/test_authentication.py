@@ -17,7 +17,7 @@ from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Severity
 from tests.authorization_server import AuthorizationServer, authorization_server
-from tests.transports.http_server import BOTH, initialize_request, legacy_request
+from tests.messages import BOTH, initialize_request, legacy_request
 
 OLD, NEW, OPERATOR = "key-of-ci-0123456789", "next-key-of-ci-01234", "operator-key-0123456"
 SECONDS: Final = 15

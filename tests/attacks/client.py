@@ -12,7 +12,7 @@ from typing import Final
 import orjson
 
 from gateway.json_types import Json, JsonObject
-from tests.e2e.daemon import MODERN, request
+from tests.messages import MODERN, modern_request
 
 TIMEOUT_SECONDS: Final = 20.0
 Fields = Iterable[tuple[str | bytes, str | bytes]]
@@ -115,7 +115,7 @@ class Client:
         needed: list[tuple[str | bytes, str | bytes]] = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)]
         if isinstance(mirrored, str):
             needed.append(("Mcp-Name", mirrored_value(mirrored)))
-        return self.post(request(method, params, request_id=request_id), fields=[*needed, *fields])
+        return self.post(modern_request(method, params, request_id=request_id), fields=[*needed, *fields])
 
     def call(self, tool: str, arguments: Mapping[str, Json] = _NOTHING) -> Json:
         """Return the result of a tool, or the JSON-RPC error."""

@@ -15,7 +15,7 @@ from tests.attacks.client import TIMEOUT_SECONDS, Answer, Fields, SessionClient,
 from tests.attacks.issuer import issuing
 from tests.attacks.target import Plan, Target, attacking
 from tests.authorization_server import AuthorizationServer
-from tests.e2e.daemon import ENVELOPE
+from tests.messages import ENVELOPE
 from tests.requirements import requirement
 
 AUDIENCE: Final = "https://tools.example.com/mcp"

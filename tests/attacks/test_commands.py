@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tests.attacks.client import TIMEOUT_SECONDS
 from tests.attacks.target import PYTHON, Plan, Target
-from tests.e2e.daemon import MODERN, request
 from tests.examples import examples
+from tests.messages import MODERN, modern_request
 from tests.programs import need, need_sandboxes
 
 MIB = 2**20
@@ -208,7 +208,7 @@ def test_zombie_processes_are_reaped(target: Target) -> None:
 
 def test_command_ends_when_its_caller_disconnects(target: Target) -> None:
     for code in ENDLESS:
-        body = orjson.dumps(request("tools/call", {"name": "run", "arguments": {"code": code}}))
+        body = orjson.dumps(modern_request("tools/call", {"name": "run", "arguments": {"code": code}}))
         fields = ["Content-Type: application/json", f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/call"]
         fields += ["Mcp-Name: run", f"Host: 127.0.0.1:{target.client.port}", f"Content-Length: {len(body)}"]
         for pause in (0.0, 0.1):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.attacks.client import Answer
 from tests.attacks.target import Plan, Target
-from tests.e2e.daemon import MODERN, request
+from tests.messages import MODERN, modern_request
 
 PLAN = Plan(
     file="""
@@ -50,7 +50,7 @@ def overview(target: Target, *fields: tuple[str, str]) -> Answer:
 
 def listed(target: Target, cookie: str, *fields: tuple[str, str]) -> Answer:
     given = (*MODERN_FIELDS, ("Cookie", cookie), *fields)
-    return target.client.post(request("tools/list"), fields=given, path="/-/api/mcp")
+    return target.client.post(modern_request("tools/list"), fields=given, path="/-/api/mcp")
 
 
 def own_origin(target: Target) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from tests.attacks.web import Answer, Web, reply, serving
 from tests.console.browser.chromium import chromium
 from tests.console.browser.served import Served, served
 from tests.console.browser.tab import Tab, tab
-from tests.transports.http_server import BOTH, initialize_request
+from tests.messages import BOTH, initialize_request
 
 pytestmark = [pytest.mark.build, pytest.mark.asyncio(loop_scope="session")]
 

@@ -12,7 +12,8 @@ from tests.attacks.client import LEGACY_ACCEPT, Answer, Fields, initialize
 from tests.attacks.payloads import TEXTS
 from tests.attacks.seeds import SECRETS
 from tests.attacks.target import Plan, Target
-from tests.e2e.daemon import MODERN, call, request
+from tests.e2e.daemon import call
+from tests.messages import MODERN, modern_request
 
 PLAN = Plan(
     file="""
@@ -137,7 +138,7 @@ def test_non_ascii_names_are_mirrored_only_in_base64(target: Target) -> None:
     assert target.client.modern("prompts/get", {"name": "grüße"}, name="grüße").code is None
     for value in (encoded.replace(b"base64", b"BASE64"), "grüße".encode("latin-1"), encoded[:-1]):
         fields: Fields = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "prompts/get"), ("Mcp-Name", value)]
-        assert target.client.post(request("prompts/get", {"name": "grüße"}), fields=fields).code == -32020
+        assert target.client.post(modern_request("prompts/get", {"name": "grüße"}), fields=fields).code == -32020
 
 
 HOSTS: Final[list[tuple[bytes, bool]]] = [

@@ -12,7 +12,8 @@ from gateway.json_types import Json, JsonObject
 from tests.attacks.client import LEGACY_ACCEPT, Answer, initialize
 from tests.attacks.payloads import SHELL, TEXTS
 from tests.attacks.target import Plan, Target
-from tests.e2e.daemon import ENVELOPE, MODERN, call, request
+from tests.e2e.daemon import call
+from tests.messages import ENVELOPE, MODERN, modern_request
 
 INTERNAL_ERROR: Final = -32603
 
@@ -158,7 +159,7 @@ def nested(depth: int, open_: bytes, close: bytes) -> bytes:
 @pytest.mark.parametrize("depth", [100, 253, 255, 500, 1000])
 def test_deep_nesting_is_rejected_everywhere(target: Target, depth: int, open_: bytes, close: bytes) -> None:
     deep = nested(depth, open_, close)
-    template = orjson.dumps(request("tools/call", {"name": "take", "arguments": {"a": "HERE"}}))
+    template = orjson.dumps(modern_request("tools/call", {"name": "take", "arguments": {"a": "HERE"}}))
     for body in (
         template.replace(b'"HERE"', deep),
         template.replace(b'"_meta":{', b'"_meta":{"deep":%b,' % deep),
@@ -186,7 +187,7 @@ def test_nesting_in_json_text_is_limited(target: Target, tool: str, depth: int) 
 @pytest.mark.parametrize("written", ["18446744073709551617", "-9223372036854775809", "9" * 300, "9" * 4300])
 def test_integers_are_not_changed(target: Target, written: str) -> None:
     """An integer of any length arrives unchanged, anywhere. A float of that size is not written as an integer."""
-    template = orjson.dumps(request("tools/call", {"name": "count", "arguments": {"n": "HERE"}}))
+    template = orjson.dumps(modern_request("tools/call", {"name": "count", "arguments": {"n": "HERE"}}))
     whole = written.encode()
     with_token = template.replace(b'"_meta":{', b'"_meta":{"progressToken":%b,' % whole)
     for body in (
@@ -206,7 +207,7 @@ def test_integers_are_not_changed(target: Target, written: str) -> None:
 
 
 def test_large_integers_of_a_backend_are_preserved(target: Target) -> None:
-    body = orjson.dumps(request("tools/call", {"name": "large", "arguments": {}}))
+    body = orjson.dumps(modern_request("tools/call", {"name": "large", "arguments": {}}))
     assert b'"structuredContent":{"n":18446744073709551617}' in post(target, body, name="large").body
 
 
@@ -331,7 +332,7 @@ PARAMS: Final = st.dictionaries(WORDS, ANY_JSON | KNOWN | st.dictionaries(WORDS,
 @given(method=st.sampled_from(METHODS), params=PARAMS)
 def test_any_parameters_of_a_modern_request_get_a_response(target: Target, method: str, params: JsonObject) -> None:
     fields = params.get("_meta")
-    message = request(method, {**params, "_meta": fields if isinstance(fields, dict) else {}})
+    message = modern_request(method, {**params, "_meta": fields if isinstance(fields, dict) else {}})
     name = params.get("name", params.get("uri"))
     mirrored = name if isinstance(name, str) and name.isascii() and name.isprintable() else ""
     assert_answer(post(target, json.dumps(message).encode(), method=method, name=mirrored.strip()))

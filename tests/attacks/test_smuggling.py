@@ -14,7 +14,8 @@ import pytest
 import pytest_asyncio
 
 from tests.interop.nginx import nginx
-from tests.transports.http_server import RunningServer, http_server, initialize_request
+from tests.messages import initialize_request
+from tests.transports.http_server import RunningServer, http_server
 
 HOST: Final = b"Host: 127.0.0.1\r\n"
 HIDDEN: Final = b"GET /-/healthy HTTP/1.1\r\n" + HOST + b"\r\n"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.json_types import Json
 from tests.attacks.payloads import SHELL, TEXTS
 from tests.attacks.target import Plan, Target
-from tests.e2e.daemon import MODERN, request
+from tests.messages import MODERN, modern_request
 
 PLAN = Plan(
     file=r"""
@@ -191,7 +191,7 @@ def test_numbers_of_any_size_are_computed_or_rejected(target: Target, number: fl
         ("reckoned", {"a": 1, "b": number}),
         ("padded", {"text": "some text\nof two lines", "n": number}),
     ):
-        message = json.dumps(request("tools/call", {"name": tool, "arguments": arguments})).encode()
+        message = json.dumps(modern_request("tools/call", {"name": tool, "arguments": arguments})).encode()
         fields = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", tool)]
         assert target.client.post(message, fields=fields).status in {200, 400}
     assert target.client.text("reckoned", {"a": 7, "b": 2}) == "9 5 3.5 3 1 false"

@@ -21,7 +21,7 @@ from tests.attacks.client import Answer
 from tests.attacks.issuer import issuing
 from tests.attacks.target import Plan, Target, attacking
 from tests.authorization_server import JWKS, AuthorizationServer, Key
-from tests.e2e.daemon import MODERN, request
+from tests.messages import MODERN, modern_request
 
 AUDIENCE: Final = "https://tools.example.com/mcp"
 OTHER_AUDIENCE: Final = "https://other.example.com/mcp"
@@ -48,7 +48,7 @@ class ProtectedTarget:
 
     def list_tools(self, *fields: tuple[str, str | bytes], path: str = "/mcp") -> Answer:
         needed = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/list")]
-        return self.target.client.post(request("tools/list"), fields=[*needed, *fields], path=path)
+        return self.target.client.post(modern_request("tools/list"), fields=[*needed, *fields], path=path)
 
     def status(self, token: str | bytes) -> int:
         """Return the status of a request with a token."""

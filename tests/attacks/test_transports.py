@@ -15,7 +15,8 @@ from gateway.json_types import Json, JsonObject
 from tests.attacks.client import LEGACY_ACCEPT, Client, Fields, SessionClient, initialize
 from tests.attacks.payloads import SHELL, TEXTS
 from tests.attacks.target import Plan, Target
-from tests.e2e.daemon import MODERN, call, request
+from tests.e2e.daemon import call
+from tests.messages import MODERN, modern_request
 
 PLUGIN: Final = """
 import asyncio
@@ -410,7 +411,7 @@ def test_aborted_streams_leave_no_resources(target: Target) -> None:
     def one(number: int) -> None:
         client = Client(port=target.client.port)
         fields: Fields = [("Accept", "text/event-stream")]
-        listen = orjson.dumps(request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
+        listen = orjson.dumps(modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}}))
         names: Fields = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", "subscriptions/listen")]
         requests = (
             client.encoded("GET", "/sse", fields=fields),

@@ -9,7 +9,7 @@ from gateway.json_types import Json, JsonObject
 from tests.attacks.client import LEGACY_ACCEPT, Client, Fields, initialize, mirrored_value
 from tests.attacks.seeds import SECRETS
 from tests.attacks.target import Plan
-from tests.e2e.daemon import MODERN, request
+from tests.messages import MODERN, modern_request
 
 PLUGIN: Final = """
 import asyncio, time
@@ -150,7 +150,7 @@ CAPABILITIES: Final[JsonObject] = {"elicitation": {"form": {}, "url": {}}, "samp
 
 def modern_messages() -> Iterator[JsonObject]:
     for number, (method, params) in enumerate(MODERN_CALLS):
-        message = request(method, params, request_id=number)
+        message = modern_request(method, params, request_id=number)
         yield message
         fields = {**message["params"]["_meta"], "io.modelcontextprotocol/clientCapabilities": CAPABILITIES}
         yield {**message, "id": f"with-{number}", "params": {**message["params"], "_meta": fields}}

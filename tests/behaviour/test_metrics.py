@@ -16,7 +16,8 @@ from prometheus_client.openmetrics import parser as openmetrics
 
 from gateway.json_types import JsonObject
 from gateway.telemetry.metric_definitions import METRIC_DEFINITIONS, STANDARD
-from tests.e2e.daemon import Daemon, post_call, request, serving
+from tests.e2e.daemon import Daemon, post_call, serving
+from tests.messages import initialize_request, modern_request, open_session
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -158,12 +159,7 @@ def running(tool: str, times: int = 1) -> Cause:
 @asynccontextmanager
 async def a_session(served: Served) -> AsyncIterator[None]:
     """Open a session of 2025-06-18 with a stream."""
-    accept = {"Accept": "application/json, text/event-stream"}
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with served.http.post(served.url, json=message, headers=accept) as response:
-        session = {**accept, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
-        await response.read()
+    session = await open_session(served.http, served.url, "2025-06-18")
     initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     async with served.http.post(served.url, json=initialized, headers=session) as response:
         assert response.status == 202
@@ -183,7 +179,7 @@ async def a_received_announcement(served: Served) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def progress(served: Served) -> AsyncIterator[None]:
-    message = request("tools/call", {"name": "reports", "arguments": {}, "_meta": {"progressToken": 1}})
+    message = modern_request("tools/call", {"name": "reports", "arguments": {}, "_meta": {"progressToken": 1}})
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "reports"}
     async with served.http.post(served.url, json=message, headers=headers) as response:
         assert "notifications/progress" in await response.text()
@@ -194,7 +190,7 @@ async def progress(served: Served) -> AsyncIterator[None]:
 async def a_task(served: Served) -> AsyncIterator[None]:
     capabilities: JsonObject = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     fields = {"io.modelcontextprotocol/clientCapabilities": capabilities}
-    message = request("tools/call", {"name": "job", "arguments": {}, "_meta": fields})
+    message = modern_request("tools/call", {"name": "job", "arguments": {}, "_meta": fields})
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "job"}
     async with served.http.post(served.url, json=message, headers=headers) as response:
         assert (await response.json())["result"]["resultType"] == "task"
@@ -349,8 +345,7 @@ async def test_successful_reload_is_counted_with_its_time(served: Served) -> Non
 
 
 async def test_sessions_are_counted_on_each_transport(served: Served) -> None:
-    params = {"protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    message = initialize_request("2024-11-05")
     over_sse = {"transport": "http+sse", "revision": "2024-11-05"}
     async with served.http.get(urljoin(served.url, "/sse"), headers={"Accept": "text/event-stream"}) as stream:
         await stream.content.readline()
@@ -382,7 +377,7 @@ async def test_names_invented_by_callers_are_not_labels(served: Served) -> None:
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call"}
     for number in range(5):
         name = f"made-up-{number}"
-        message = request("tools/call", {"name": name, "arguments": {}})
+        message = modern_request("tools/call", {"name": name, "arguments": {}})
         async with served.http.post(served.url, json=message, headers={**headers, "Mcp-Name": name}) as response:
             await response.read()
     labels = {"name": "<unknown>", "outcome": "protocol_error"}

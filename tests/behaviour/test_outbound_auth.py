@@ -20,6 +20,7 @@ from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.authorization_server import Key
 from tests.behaviour.inside import Client, product
+from tests.messages import BOTH, modern_headers, modern_request
 from tests.token_server import (
     ACCESS_TOKEN,
     EXCHANGE,
@@ -33,7 +34,6 @@ from tests.token_server import (
     protected_service,
     token_server,
 )
-from tests.transports.http_server import BOTH, modern_headers, modern_request
 
 SECONDS: Final = 20
 API_KEY: Final = "key-of-ci-0123456789"

@@ -19,11 +19,10 @@ from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.authorization_server import Key
-from tests.e2e.daemon import request
 from tests.e2e.daemon import serving as daemon_serving
 from tests.local_server import listening
+from tests.messages import BOTH, modern_headers, modern_request
 from tests.sign_in_server import Provider, provider
-from tests.transports.http_server import BOTH, modern_headers
 
 SECONDS: Final = 40
 ANN: Final = "key-of-ann-0123456789"
@@ -53,7 +52,7 @@ class Served:
         headers = {**modern_headers("tools/call", named), "Accept": BOTH}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        async with self.http.post(self.url, json=request("tools/call", named), headers=headers) as response:
+        async with self.http.post(self.url, json=modern_request("tools/call", named), headers=headers) as response:
             text = await response.text()
         # A slow response is an event stream.
         answer = text.rpartition("\ndata: ")[2] if response.content_type == "text/event-stream" else text

@@ -15,7 +15,7 @@ from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.authorization_server import authorization_server
-from tests.transports.http_server import BOTH, initialize_request, legacy_request, modern_headers, modern_request
+from tests.messages import BOTH, initialize_request, legacy_request, modern_headers, modern_request
 
 SECONDS: Final = 20
 FILE: Final = """

@@ -15,6 +15,7 @@ import pytest
 from gateway import __version__
 from gateway.cli.credential_files import holds_private_key
 from tests.cli.typed import Finished, Run
+from tests.messages import initialize_request, legacy_request
 from tests.node import NodePackage, find_package
 from tests.programs import linux_only, skip_or_fail
 
@@ -211,15 +212,11 @@ def test_program_of_a_bundle_serves_it(run: Run, folder: Path, tmp_path_factory:
     directory = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(folder / "ops.mcpb") as archive:
         archive.extractall(directory)
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    messages = [
-        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params},
-        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "greet", "arguments": {"name": "Ada"}}},
-    ]
+    greet = legacy_request("tools/call", {"name": "greet", "arguments": {"name": "Ada"}}, request_id=2)
     done = subprocess.run(
         [sys.executable, directory / "server/start.py"],
         env={**os.environ, "API_TOKEN": SECRET, "MCP_GATEWAY_STATE_DIR": "none"},
-        input="".join(json.dumps(message) + "\n" for message in messages),
+        input="".join(json.dumps(message) + "\n" for message in (initialize_request(), greet)),
         capture_output=True,
         text=True,
         timeout=60,

@@ -18,14 +18,9 @@ from gateway.cli.commands.client_config import _variable_for
 from gateway.client_configs.clients import CLIENTS
 from tests.cli.typed import Run, started
 from tests.fork_server import FORKED
+from tests.messages import initialize_request, legacy_request
 
 KEY = "hunter2-hunter2"
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
-}
 
 
 @contextmanager
@@ -80,7 +75,7 @@ def test_client_configuration_starts_the_server(
     done = subprocess.run(
         command,
         cwd=tmp_path_factory.mktemp("elsewhere"),
-        input=json.dumps(INITIALIZE) + "\n",
+        input=json.dumps(initialize_request()) + "\n",
         capture_output=True,
         text=True,
         timeout=60,
@@ -302,7 +297,7 @@ def test_stdio_serves_a_view(run: Run, tmp_path: Path) -> None:
         "tools: {hi: {description: Says hi., content: [{text: Hi.}]}, ho: {description: Ho., content: [{text: Ho.}]}}\n"
         "views: {support: {include: {tools: [hi]}, instructions: For support.}}\n"
     )
-    messages = [INITIALIZE, {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}]
+    messages = [initialize_request(), legacy_request("tools/list", request_id=2)]
     [entry] = json.loads(run("client-config", "claude", "views.yaml", "--view", "support").out)["mcpServers"].values()
     done = subprocess.run(
         forked(entry),

@@ -16,8 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 import aiohttp
 import pytest
 
-from tests.e2e.daemon import call, request, serving, text_of
+from tests.e2e.daemon import call, serving, text_of
 from tests.fork_server import FORKED
+from tests.messages import modern_request
 from tests.sign_in_server import Provider, provider
 
 SECONDS: Final = 60
@@ -254,7 +255,7 @@ async def test_upstream_lists_its_tools_after_the_command(terminal: Terminal, id
     flags = ("--stdio", "--state-dir", str(terminal.folder / "state"))
 
     async def tools(daemon: Any) -> list[str]:
-        return [tool["name"] for tool in (await daemon.ask(request("tools/list")))["result"]["tools"]]
+        return [tool["name"] for tool in (await daemon.ask(modern_request("tools/list")))["result"]["tools"]]
 
     async with serving(terminal.config, *flags) as daemon:
         assert await tools(daemon) == ["tickets_sign_in"]

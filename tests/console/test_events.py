@@ -13,6 +13,7 @@ from gateway.console.recorded_calls import MAX_NEW, RecordedCalls
 from gateway.telemetry.observer import CallResult, Outcome
 from tests.behaviour.following import save
 from tests.console.watching import CONSOLE, Seen, watched
+from tests.messages import legacy_request, open_session
 from tests.telemetry.calls import call_of
 
 FILE: Final = """
@@ -96,20 +97,16 @@ async def test_unchanged_reload_is_reported(tmp_path: Path) -> None:
 
 async def test_session_is_listed_announced_and_ended(tmp_path: Path) -> None:
     async with watched(tmp_path, FILE) as daemon, daemon.events() as events:
-        headers = {"Accept": "application/json, text/event-stream"}
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
-        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-        async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
-            headers["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
+        headers = await open_session(daemon.http, daemon.url)
         opened = await events.first("session")
-        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "greet", "arguments": {}}}
+        call = legacy_request("tools/call", {"name": "greet", "arguments": {}})
         async with daemon.http.post(daemon.url, json=call, headers=headers) as response:
             assert response.status == 200
         listed = await daemon.get("/sessions")
         [session] = listed["sessions"]
         assert session["id"] == opened["id"]
         assert session["id"] not in headers["Mcp-Session-Id"]
-        assert (session["client"], session["calls"], listed["total"]) == ("old 1", 1, 1)
+        assert (session["client"], session["calls"], listed["total"]) == ("test 1", 1, 1)
         recorded = (await daemon.get("/calls"))["calls"][-1]
         assert recorded["sessionId"] == session["id"]
 

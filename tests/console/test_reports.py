@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from gateway.json_types import JsonObject
 from tests.console.watching import Seen, Watched, watched
-from tests.e2e.daemon import MODERN, request
+from tests.messages import BOTH, MODERN, initialize_request, modern_request
 
 ODD: Final = Path(__file__).parents[1] / "upstreams" / "testdata" / "odd_server.py"
 UPSTREAMS: Final = f"""
@@ -103,11 +103,8 @@ async def test_limits_list_callers_and_refusals(tmp_path: Path) -> None:
     async with watched(tmp_path, LIMITS) as daemon:
         for _ in range(4):
             await daemon.call("often")
-        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
-        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-        headers = {"Accept": "application/json, text/event-stream"}
         for status in (200, 503):
-            async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
+            async with daemon.http.post(daemon.url, json=initialize_request(), headers={"Accept": BOTH}) as response:
                 assert response.status == status
         limits = await daemon.get("/limits")
         quotas = {each["name"]: each for each in limits["quotas"]}
@@ -158,7 +155,9 @@ async def test_task_shows_its_progress_and_questions(tmp_path: Path) -> None:
     async with watched(tmp_path, TASKS) as daemon, daemon.events() as events:
         capabilities: JsonObject = {"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}}
         meta = {"io.modelcontextprotocol/clientCapabilities": capabilities}
-        message = request("tools/call", {"name": "long", "arguments": {"path": str(tmp_path / "go")}, "_meta": meta})
+        message = modern_request(
+            "tools/call", {"name": "long", "arguments": {"path": str(tmp_path / "go")}, "_meta": meta}
+        )
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "long"}
         async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
             task_id = (await response.json())["result"]["taskId"]
@@ -176,7 +175,7 @@ async def test_task_shows_its_progress_and_questions(tmp_path: Path) -> None:
 
 async def test_open_subscription_is_listed_as_a_stream(tmp_path: Path) -> None:
     async with watched(tmp_path, f'{TOOL}resources: {{note: {{uri: "note://a", text: A.}}}}\n') as daemon:
-        message = request("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://a"]}})
+        message = modern_request("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["note://a"]}})
         headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
         async with daemon.http.post(daemon.url, json=message, headers=headers) as response:
             await response.content.readany()

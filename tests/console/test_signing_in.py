@@ -22,7 +22,7 @@ from gateway.console.static_files import PAGE_POLICY
 from gateway.state.keys import random_keys
 from gateway.wire.revisions import LATEST_MODERN
 from tests.console.watching import CONSOLE, Watched, watched
-from tests.e2e.daemon import request
+from tests.messages import modern_request
 from tests.ports import free_port
 
 KEY, OPERATOR, STRANGER = "key-of-console-0123456789", "key-of-operator-0123456789", "key-of-nobody-0123456789"
@@ -145,7 +145,9 @@ async def test_page_calls_as_the_signed_in_caller(tmp_path: Path) -> None:
         own = {**MARK, "Origin": browser.origin, "MCP-Protocol-Version": LATEST_MODERN, "Mcp-Method": "tools/list"}
 
         async def listed(key: str, query: str = "") -> list[str] | int:
-            answer = await browser.post(f"/api/mcp{query}", request("tools/list"), cookie=cookies[key], fields=own)
+            answer = await browser.post(
+                f"/api/mcp{query}", modern_request("tools/list"), cookie=cookies[key], fields=own
+            )
             if answer.status != 200:
                 return answer.status
             return [tool["name"] for tool in (await answer.json())["result"]["tools"]]
@@ -154,7 +156,7 @@ async def test_page_calls_as_the_signed_in_caller(tmp_path: Path) -> None:
         assert await listed(OPERATOR) == ["hello", "deploy"]
         assert await listed(OPERATOR, "?view=small") == ["hello"]
         assert (await listed(KEY, "?view=closed"), await listed(KEY, "?view=none")) == (404, 404)
-        legacy = await browser.post("/api/mcp", request("tools/list"), cookie=cookies[KEY])
+        legacy = await browser.post("/api/mcp", modern_request("tools/list"), cookie=cookies[KEY])
         assert legacy.status == 400
 
 

@@ -14,15 +14,11 @@ from typing import Final
 import aiohttp
 import orjson
 
-from gateway.json_types import Json, JsonObject
+from gateway.json_types import Json
 from tests.e2e.handover import handing_over
 from tests.fork_server import FORKED, REAL
+from tests.messages import modern_headers, modern_request
 
-MODERN: Final = "2026-07-28"
-ENVELOPE: Final = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 TIMEOUT_SECONDS: Final = 60.0
 
 
@@ -132,14 +128,8 @@ async def serving(
             await listening
 
 
-def request(method: str, params: JsonObject = MappingProxyType({}), *, request_id: Json = 1) -> dict[str, Json]:
-    """Return a request of 2026-07-28."""
-    meta = {**ENVELOPE, **params.get("_meta", {})}
-    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
-
-
 def call(tool: str, *, request_id: Json = 1, **arguments: Json) -> dict[str, Json]:
-    return request("tools/call", {"name": tool, "arguments": arguments}, request_id=request_id)
+    return modern_request("tools/call", {"name": tool, "arguments": arguments}, request_id=request_id)
 
 
 def text_of(answer: Json) -> str:
@@ -147,7 +137,7 @@ def text_of(answer: Json) -> str:
 
 
 async def post_call(client: aiohttp.ClientSession, url: str, tool: str, **arguments: Json) -> Json:
-    headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": tool}
+    headers = modern_headers("tools/call", {"name": tool})
     async with client.post(url, json=call(tool, **arguments), headers=headers) as response:
         assert response.status == 200, await response.text()
         return await response.json()

@@ -8,16 +8,7 @@ import aiohttp
 import orjson
 
 from gateway.json_types import Json
-from tests.e2e.daemon import MODERN, request
-
-LEGACY = "2025-11-25"
-BOTH = {"Accept": "application/json, text/event-stream"}
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "load", "version": "1"}},
-}
+from tests.messages import BOTH, MODERN, initialize_request, modern_request
 
 
 @dataclass(kw_only=True)
@@ -72,7 +63,7 @@ class Load:
 
     async def _modern_result(self, method: str, params: dict[str, Json], fields: dict[str, str]) -> Json:
         fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **fields}
-        status, _, answer = await self._post(request(method, params), fields)
+        status, _, answer = await self._post(modern_request(method, params), fields)
         assert status == 200, answer
         assert "result" in answer, answer
         return answer["result"]
@@ -94,7 +85,7 @@ class Load:
     async def _session(self, client: int) -> str:
         async with self._opening.setdefault(client, asyncio.Lock()):
             if client not in self._sessions:
-                status, headers, answer = await self._post(INITIALIZE, {})
+                status, headers, answer = await self._post(initialize_request(), {})
                 assert status == 200, answer
                 self.counts.initialized[client] += 1
                 self._sessions[client] = headers["Mcp-Session-Id"]
@@ -110,7 +101,7 @@ class Load:
             return await self._post_once(body, fields)
 
     async def _post_once(self, body: Json, fields: dict[str, str]) -> tuple[int, dict[str, str], Json]:
-        async with self.http.post(self.url, json=body, headers={**BOTH, **fields}) as response:
+        async with self.http.post(self.url, json=body, headers={"Accept": BOTH, **fields}) as response:
             return response.status, dict(response.headers), _message(await response.text())
 
 

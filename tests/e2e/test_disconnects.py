@@ -5,13 +5,11 @@ from pathlib import Path
 
 import aiohttp
 
-from gateway.json_types import Json
 from tests.e2e.daemon import post_call, serving
 from tests.e2e.test_standard_streams import written
+from tests.messages import legacy_request, open_session
 from tests.programs import is_running
 from tests.waiting import until
-
-STREAMS = {"Accept": "application/json, text/event-stream"}
 
 
 async def test_disconnect_of_a_modern_caller_ends_its_child(config: Path, tmp_path: Path) -> None:
@@ -26,28 +24,18 @@ async def test_disconnect_of_a_modern_caller_ends_its_child(config: Path, tmp_pa
 async def test_session_keeps_its_child_until_deletion(config: Path, tmp_path: Path) -> None:
     async with serving(config) as daemon, aiohttp.ClientSession() as client:
         url = await daemon.url()
-        headers = {**STREAMS, "Mcp-Session-Id": await opened(client, url)}
-        params = {"name": "sleepy", "arguments": {"path": str(tmp_path / "pid")}}
-        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = await open_session(client, url)
+        message = legacy_request("tools/call", {"name": "sleepy", "arguments": {"path": str(tmp_path / "pid")}})
         async with client.post(url, json=message, headers=headers, timeout=aiohttp.ClientTimeout(total=20)) as response:
             await response.content.readuntil(b"\n\n")  # progress on the open stream
             await written(tmp_path / "pid")
             response.close()
-        ping: Json = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-        async with client.post(url, json=ping, headers=headers) as response:
+        async with client.post(url, json=legacy_request("ping", request_id=2), headers=headers) as response:
             assert response.status == 200
         assert is_running(pid_in(tmp_path / "pid"))
         async with client.delete(url, headers=headers) as response:
             assert response.status == 204
         await gone(tmp_path / "pid")
-
-
-async def opened(client: aiohttp.ClientSession, url: str) -> str:
-    client_info = {"name": "t", "version": "1"}
-    params: Json = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info}
-    message: Json = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    async with client.post(url, json=message, headers=STREAMS) as response:
-        return response.headers["Mcp-Session-Id"]
 
 
 async def gone(path: Path) -> None:

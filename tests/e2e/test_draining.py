@@ -9,14 +9,7 @@ import pytest
 
 from tests.e2e.daemon import call, post_call, serving, text_of
 from tests.e2e.test_stopping import running
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
-}
-BOTH = {"Accept": "application/json, text/event-stream"}
+from tests.messages import BOTH, initialize_request, legacy_request, modern_headers, modern_request, open_session
 
 
 async def test_readiness_fails_before_requests_are_rejected(config: Path) -> None:
@@ -32,7 +25,7 @@ async def test_readiness_fails_before_requests_are_rejected(config: Path) -> Non
                 assert (response.status, (await response.json())["state"]) == (503, "stopping")
                 assert response.headers["Connection"] == "close"
             assert text_of(await post_call(another, url, "echo", text="late")) == "late"
-            async with another.post(url, json=INITIALIZE, headers=BOTH) as response:
+            async with another.post(url, json=initialize_request(), headers={"Accept": BOTH}) as response:
                 assert response.status == 503
         assert await daemon.exit_code(within=30) == 0
 
@@ -40,13 +33,12 @@ async def test_readiness_fails_before_requests_are_rejected(config: Path) -> Non
 async def test_call_longer_than_the_drain_gets_an_error(config: Path) -> None:
     async with serving(config, "--drain-timeout", "300ms") as daemon, aiohttp.ClientSession() as client:
         url = await daemon.url()
-        headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "slow"}
-        modern = asyncio.create_task(client.post(url, json=call("slow", seconds=60.0), headers=headers | BOTH))
-        async with client.post(url, json=INITIALIZE, headers=BOTH) as response:
-            session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **BOTH}
-        body = {"jsonrpc": "2.0", "id": 7, "method": "tools/call"}
         params = {"name": "slow", "arguments": {"seconds": 60.0}}
-        legacy = asyncio.create_task(client.post(url, json={**body, "params": params}, headers=session))
+        headers = modern_headers("tools/call", params, Accept=BOTH)
+        modern = asyncio.create_task(client.post(url, json=modern_request("tools/call", params), headers=headers))
+        session = await open_session(client, url)
+        body = legacy_request("tools/call", params, request_id=7)
+        legacy = asyncio.create_task(client.post(url, json=body, headers=session))
         await running(client, url, calls=2)
         daemon.signal(signal.SIGTERM)
         async with asyncio.timeout(15):

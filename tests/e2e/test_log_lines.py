@@ -13,7 +13,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.json_types import Json
-from tests.e2e.daemon import Daemon, call, post_call, request, serving, text_of
+from tests.e2e.daemon import Daemon, call, post_call, serving, text_of
+from tests.messages import legacy_request, modern_request, open_session
 from tests.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -124,7 +125,7 @@ async def test_plugin_log_has_the_call_id(daemon: Daemon, http: aiohttp.ClientSe
 async def test_log_lines_of_a_traced_call_have_the_trace_id(daemon: Daemon, http: aiohttp.ClientSession) -> None:
     headers = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "in_thread"}
     fields = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
-    message = request("tools/call", {"name": "in_thread", "arguments": {"word": "traced"}, "_meta": fields})
+    message = modern_request("tools/call", {"name": "in_thread", "arguments": {"word": "traced"}, "_meta": fields})
     async with http.post(await daemon.url(), json=message, headers=headers) as response:
         assert response.status == 200
     await post_call(http, await daemon.url(), "in_thread", word="alone")
@@ -155,20 +156,13 @@ async def test_debug_messages_have_the_call_id(daemon: Daemon, http: aiohttp.Cli
 
 
 async def test_batch_requests_have_separate_ids(daemon: Daemon, http: aiohttp.ClientSession) -> None:
-    url, accept = await daemon.url(), {"Accept": "application/json, text/event-stream"}
+    url = await daemon.url()
     await set_level(daemon, http, "debug")
-    params = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with http.post(url, json=message, headers=accept) as response:
-        session = {**accept, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
+    session = await open_session(http, url, "2025-03-26")
+    words = {number: {"word": f"batched-{number}"} for number in (1, 2)}
     batch = [
-        {
-            "jsonrpc": "2.0",
-            "id": number,
-            "method": "tools/call",
-            "params": {"name": "in_thread", "arguments": {"word": f"batched-{number}"}},
-        }
-        for number in (1, 2)
+        legacy_request("tools/call", {"name": "in_thread", "arguments": word}, request_id=number)
+        for number, word in words.items()
     ]
     async with http.post(url, json=batch, headers=session) as response:
         assert len(await response.json()) == 2

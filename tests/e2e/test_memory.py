@@ -6,8 +6,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.e2e.daemon import MODERN, Daemon, call, serving
+from tests.e2e.daemon import Daemon, call, serving
 from tests.e2e.test_unread_responses import small_buffer
+from tests.messages import BOTH, legacy_request, modern_headers, open_session
 
 pytestmark = pytest.mark.build
 
@@ -22,7 +23,6 @@ tools:
 """
 CALLS = 40
 MIB = 2**20
-LEGACY = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}}
 
 
 def rss(daemon: Daemon) -> int:
@@ -40,15 +40,11 @@ async def test_unread_http_responses_are_freed_with_their_connections(tmp_path: 
         for _ in range(3):
             connector = aiohttp.TCPConnector(limit=CALLS, socket_factory=small_buffer)
             async with aiohttp.ClientSession(connector=connector) as client:
-                headers = {"Accept": "application/json, text/event-stream"}
-                message = call("large")
                 if is_modern:
-                    headers |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "large"}
+                    message, headers = call("large"), modern_headers("tools/call", {"name": "large"}, Accept=BOTH)
                 else:
-                    opening = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": LEGACY}
-                    async with client.post(url, json=opening, headers=headers) as opened:
-                        headers["Mcp-Session-Id"] = opened.headers["Mcp-Session-Id"]
-                    message["params"].pop("_meta")
+                    message = legacy_request("tools/call", {"name": "large", "arguments": {}})
+                    headers = await open_session(client, url)
                 async with client.post(url, json=message, headers=headers) as answer:
                     await answer.read()
                 base = base or rss(daemon)

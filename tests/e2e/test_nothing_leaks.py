@@ -10,6 +10,7 @@ import pytest
 
 from gateway.json_types import Json
 from tests.e2e.daemon import Daemon, call, post_call, serving
+from tests.messages import legacy_request, open_session
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
 
@@ -79,18 +80,8 @@ async def disconnect_during_a_call(client: aiohttp.ClientSession, url: str) -> N
 
 
 async def whole_session(client: aiohttp.ClientSession, url: str) -> None:
-    client_info = {"name": "t", "version": "1"}
-    params: Json = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client_info}
-    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    headers = {"Accept": "application/json, text/event-stream"}
-    async with client.post(url, json=opening, headers=headers) as response:
-        headers["Mcp-Session-Id"] = response.headers["Mcp-Session-Id"]
-    message = {
-        "jsonrpc": "2.0",
-        "id": 2,
-        "method": "tools/call",
-        "params": {"name": "echo", "arguments": {"text": "x"}},
-    }
+    headers = await open_session(client, url)
+    message = legacy_request("tools/call", {"name": "echo", "arguments": {"text": "x"}})
     async with client.get(url, headers=headers) as stream, client.post(url, json=message, headers=headers) as answer:
         assert (stream.status, answer.status) == (200, 200)
     async with client.delete(url, headers=headers) as response:

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from gateway.json_types import Json
-from tests.e2e.daemon import MODERN, request
+from tests.messages import MODERN, modern_request
 from tests.redis_server import redis_server
 from tests.replicas import KEY, Replica
 
@@ -37,7 +37,7 @@ class Client:
 
     async def ask(self, method: str, **params: Json) -> Json:
         fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, "Mcp-Name": str(params.get("name", ""))}
-        async with self._http.post(self._url, json=request(method, params), headers=fields) as response:
+        async with self._http.post(self._url, json=modern_request(method, params), headers=fields) as response:
             return await response.json()
 
     async def tools(self) -> list[str]:
@@ -45,7 +45,7 @@ class Client:
 
     async def listen(self, stack: AsyncExitStack) -> "asyncio.Queue[str]":
         """Yield the methods of notifications, starting with the acknowledgement."""
-        body = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+        body = modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
         fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen"}
         response = await stack.enter_async_context(self._http.post(self._url, json=body, headers=fields))
         told: asyncio.Queue[str] = asyncio.Queue()

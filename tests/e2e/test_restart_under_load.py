@@ -14,8 +14,9 @@ import aiohttp
 import pytest
 
 from gateway.json_types import Json
-from tests.e2e.daemon import MODERN, request, serving
+from tests.e2e.daemon import serving
 from tests.e2e.load import Load
+from tests.messages import MODERN, modern_request
 
 FILE = """\
 server: {page_size: 1}
@@ -78,7 +79,7 @@ async def test_question_survives_a_restart(tmp_path: Path) -> None:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
 
         async def called(**more: Json) -> Json:
-            body = request("tools/call", {"name": "wipe", "arguments": {}, **able, **more})
+            body = modern_request("tools/call", {"name": "wipe", "arguments": {}, **able, **more})
             async with aiohttp.ClientSession() as client, client.post(url, json=body, headers=fields) as response:
                 return (await response.json())["result"]
 

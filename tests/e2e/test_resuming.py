@@ -10,7 +10,7 @@ import aiohttp
 import orjson
 
 from tests.e2e.daemon import serving, text_of
-from tests.e2e.test_disconnects import STREAMS, opened
+from tests.messages import legacy_request, open_session
 
 
 class Proxy:
@@ -62,9 +62,8 @@ async def test_call_interrupted_by_a_proxy_is_resumed(config: Path) -> None:
         proxied(await daemon.url()) as proxy,
         aiohttp.ClientSession(timeout=timeout) as client,
     ):
-        headers = {**STREAMS, "Mcp-Session-Id": await opened(client, proxy.url)}
-        params = {"name": "slow", "arguments": {"seconds": 2}}
-        message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        headers = await open_session(client, proxy.url)
+        message = legacy_request("tools/call", {"name": "slow", "arguments": {"seconds": 2}})
         async with client.post(proxy.url, json=message, headers=headers) as response:
             event_id = (await response.content.readline()).decode().removeprefix("id: ").strip()
             proxy.cut()

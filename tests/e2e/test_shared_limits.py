@@ -11,7 +11,8 @@ import aiohttp
 import pytest
 
 from gateway.json_types import Json
-from tests.e2e.daemon import MODERN, Daemon, call, request, serving
+from tests.e2e.daemon import Daemon, call, serving
+from tests.messages import BOTH, initialize_request, modern_headers, modern_request
 from tests.redis_server import RedisServer, redis_server
 
 pytestmark = pytest.mark.build
@@ -26,14 +27,6 @@ tools:
     description: Wait for a file to go.
     shell: {{command: [sh, -c, "while [ -e {folder}/wait ]; do sleep .05; done"]}}
 """
-BOTH: Final = {"Accept": "application/json, text/event-stream"}
-HEADERS: Final = {"MCP-Protocol-Version": MODERN, **BOTH}
-INITIALIZE: Final = {
-    "jsonrpc": "2.0",
-    "id": 0,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
-}
 
 
 class Replicas:
@@ -48,7 +41,7 @@ class Replicas:
 
     async def call(self, number: int, tool: str = "echo") -> Json:
         """Return the result of a call at one replica."""
-        headers = {**HEADERS, "Accept": "application/json", "Mcp-Method": "tools/call", "Mcp-Name": tool}
+        headers = modern_headers("tools/call", {"name": tool}, Accept="application/json")
         async with self.http.post(self.urls[number], json=call(tool), headers=headers) as response:
             return (await response.json())["result"]
 
@@ -146,17 +139,17 @@ async def _sessions_and_streams(folder: Path, limit: str) -> None:
     async with replicas(folder, limits=f"{{sessions: {limit}, streams: {limit}}}") as both:
 
         async def initialize(number: int) -> aiohttp.ClientResponse:
-            return await both.http.post(both.urls[number], json=INITIALIZE, headers=BOTH)
+            return await both.http.post(both.urls[number], json=initialize_request(), headers={"Accept": BOTH})
 
         async def listen(number: int) -> aiohttp.ClientResponse:
-            headers = {**HEADERS, "Mcp-Method": "subscriptions/listen"}
-            message = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            headers = modern_headers("subscriptions/listen", {}, Accept=BOTH)
+            message = modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
             return await both.http.post(both.urls[number], json=message, headers=headers)
 
         opened = [await initialize(number) for number in (0, 1, 0, 1)]
         assert [each.status for each in opened] == [200, 200, 503, 503]
         assert opened[2].headers["Retry-After"]
-        session = {**BOTH, "Mcp-Session-Id": opened[0].headers["Mcp-Session-Id"]}
+        session = {"Accept": BOTH, "Mcp-Session-Id": opened[0].headers["Mcp-Session-Id"]}
         for url in both.urls:  # both replicas serve the session
             async with both.http.post(url, json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=session) as ping:
                 assert ping.status == 200

@@ -7,8 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.e2e.daemon import call, request, serving, text_of
+from tests.e2e.daemon import call, serving, text_of
 from tests.fork_server import FORKED
+from tests.messages import modern_request
 from tests.programs import is_running
 from tests.waiting import until
 
@@ -41,7 +42,7 @@ async def test_end_of_input_ends_the_process_and_its_children(config: Path, tmp_
 
 async def test_end_of_input_without_calls_ends_the_process_at_once(config: Path) -> None:
     async with serving(config, "--stdio") as daemon:
-        await daemon.ask(request("tools/list"))
+        await daemon.ask(modern_request("tools/list"))
         daemon.hang_up()
         assert await daemon.exit_code(within=8) == 0
 
@@ -81,7 +82,7 @@ async def test_closed_standard_output_ends_the_process(config: Path) -> None:
     os.close(writing)
     os.close(reading)
     assert process.stdin is not None
-    process.stdin.write(orjson.dumps(request("tools/list")) + b"\n")
+    process.stdin.write(orjson.dumps(modern_request("tools/list")) + b"\n")
     async with asyncio.timeout(30):
         assert await process.wait() == 0
     process.stdin.close()
@@ -113,5 +114,5 @@ async def test_stdio_caller_has_all_or_the_given_scopes(tmp_path: Path, flags: l
         "  closed: {description: Not for all., content: x, access: {scopes: [ops]}}\n"
     )
     async with serving(config, "--stdio", *flags) as daemon:
-        listed = (await daemon.ask(request("tools/list")))["result"]["tools"]
+        listed = (await daemon.ask(modern_request("tools/list")))["result"]["tools"]
         assert [tool["name"] for tool in listed] == names

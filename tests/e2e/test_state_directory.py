@@ -13,10 +13,10 @@ import orjson
 import pytest
 
 from tests.e2e.daemon import Daemon, serving
+from tests.messages import BOTH
 from tests.programs import linux_only
 from tests.transports.test_streamable_http import event
 
-BOTH: Final = "application/json, text/event-stream"
 FILE: Final = """\
 listen: {{http: "127.0.0.1:0"}}
 tools:

@@ -13,34 +13,26 @@ import pytest
 from gateway.json_types import Json
 from tests.e2e.daemon import serving
 from tests.e2e.test_tasks_over_restarts import TESTDATA, Served
+from tests.messages import BOTH, legacy_request, open_session
 from tests.redis_server import RedisServer, redis_server
 
 pytestmark = pytest.mark.build
 
 SECONDS: Final = 120
 PASSWORD: Final = "right"
-BOTH: Final = {"Accept": "application/json, text/event-stream"}
-INITIALIZE: Final = {
-    "protocolVersion": "2025-11-25",
-    "capabilities": {},
-    "clientInfo": {"name": "test", "version": "1"},
-}
 
 
 class Client(Served):
     """A client of one of two replicas."""
 
     async def legacy(self, session: str | None, method: str, **params: Json) -> aiohttp.ClientResponse:
-        fields = BOTH if session is None else {**BOTH, "Mcp-Session-Id": session}
-        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-        response = await self.client.post(self.url, json=message, headers=fields)
+        fields = {"Accept": BOTH} if session is None else {"Accept": BOTH, "Mcp-Session-Id": session}
+        response = await self.client.post(self.url, json=legacy_request(method, params), headers=fields)
         await response.read()
         return response
 
     async def initialize(self) -> str:
-        response = await self.legacy(None, "initialize", **INITIALIZE)
-        assert response.status == 200
-        return response.headers["Mcp-Session-Id"]
+        return (await open_session(self.client, self.url))["Mcp-Session-Id"]
 
     async def delete(self, session: str) -> int:
         async with self.client.delete(self.url, headers={"Mcp-Session-Id": session}) as response:

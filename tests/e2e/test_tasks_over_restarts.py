@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 
 from gateway.json_types import Json, JsonObject
-from tests.e2e.daemon import TIMEOUT_SECONDS, Daemon, request, serving
+from tests.e2e.daemon import TIMEOUT_SECONDS, Daemon, serving
+from tests.messages import modern_request
 from tests.waiting import until
 
 TESTDATA: Final = Path(__file__).parents[1] / "behaviour" / "testdata" / "tasks"
@@ -40,7 +41,7 @@ class Served:
             "Mcp-Method": method,
             "Mcp-Name": str(params[_NAMES.get(method, "taskId")]),
         }
-        body = request(method, {**params, "_meta": _META}, request_id=next(_IDS))
+        body = modern_request(method, {**params, "_meta": _META}, request_id=next(_IDS))
         async with self.client.post(self.url, json=body, headers=headers) as response:
             message: dict[str, Json] = await response.json()
             return message

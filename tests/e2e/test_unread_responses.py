@@ -7,7 +7,8 @@ from pathlib import Path
 import aiohttp
 from aiohttp import AddrInfoType
 
-from tests.e2e.daemon import MODERN, call, serving
+from tests.e2e.daemon import call, serving
+from tests.messages import MODERN
 
 FILE = """
 listen: {http: "127.0.0.1:0"}

@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from jwt.algorithms import ECAlgorithm
 
 from tests.behaviour.test_user_sign_in import ANN, BOB, Served, serving
-from tests.e2e.daemon import call, request, text_of
+from tests.e2e.daemon import call, text_of
 from tests.e2e.daemon import serving as daemon_serving
 from tests.fork_server import FORKED
 from tests.identity.browser import Browser, Page
 from tests.identity.openid_provider import JWT, OPAQUE, SECRET, OpenIdProvider
-from tests.transports.http_server import BOTH, modern_headers
+from tests.messages import BOTH, modern_headers, modern_request
 
 pytestmark = pytest.mark.build
 
@@ -64,7 +64,7 @@ async def result(served: Served, key: str, tool: str) -> dict[str, Any]:
     """Return the result of a call. Long calls are answered with an event stream."""
     params = {"name": tool, "arguments": {}}
     headers = {**modern_headers("tools/call", params), "Accept": BOTH, "Authorization": f"Bearer {key}"}
-    async with served.http.post(served.url, json=request("tools/call", params), headers=headers) as response:
+    async with served.http.post(served.url, json=modern_request("tools/call", params), headers=headers) as response:
         message = (await response.text()).rpartition("data: ")[2]
     assert '"result"' in message, message
     found: dict[str, Any] = json.loads(message)["result"]
@@ -83,7 +83,7 @@ async def until_listed(served: Served, key: str, tool: str, *, requests: int = 1
     headers = {**modern_headers("tools/list", {}), "Accept": BOTH, "Authorization": f"Bearer {key}"}
 
     async def is_listed() -> bool:
-        async with served.http.post(served.url, json=request("tools/list"), headers=headers) as response:
+        async with served.http.post(served.url, json=modern_request("tools/list"), headers=headers) as response:
             return f'"{tool}"' in await response.text()
 
     async with asyncio.timeout(SECONDS):
@@ -184,7 +184,7 @@ async def test_tokens_for_a_server_that_requires_dpop_are_bound(
         # The token does not work without its key.
         headers = {**modern_headers("tools/call", {"name": "whoami"}), "Accept": BOTH}
         headers["Authorization"] = f"Bearer {issued[-1]['access_token']}"
-        body = request("tools/call", {"name": "whoami"})
+        body = modern_request("tools/call", {"name": "whoami"})
         async with server.http.post(server.url, json=body, headers=headers) as response:
             assert (response.status, "bound to a key" in await response.text()) == (401, True)
 
@@ -223,7 +223,7 @@ async def test_access_tokens_identify_callers(tmp_path: Path, openid: OpenIdProv
         for wrong in (elsewhere, f"{token}x"):
             headers = {**modern_headers("tools/call", {"name": "whoami"}), "Accept": BOTH}
             headers["Authorization"] = f"Bearer {wrong}"
-            body = request("tools/call", {"name": "whoami"})
+            body = modern_request("tools/call", {"name": "whoami"})
             async with served.http.post(served.url, json=body, headers=headers) as response:
                 assert response.status == 401
     asked = await openid.requests("/token/introspection", token=token)
@@ -234,7 +234,7 @@ async def test_access_tokens_identify_callers(tmp_path: Path, openid: OpenIdProv
 async def test_bound_access_tokens_require_a_proof(tmp_path: Path, openid: OpenIdProvider, resource: str) -> None:
     key = generate_private_key(SECP256R1())
     token = await openid.token("ann", resource, headers={"DPoP": proof(key, "POST", f"{openid.issuer}/token")})
-    body = request("tools/call", {"name": "whoami"})
+    body = modern_request("tools/call", {"name": "whoami"})
     plain = {**modern_headers("tools/call", {"name": "whoami"}), "Accept": BOTH, "Authorization": f"DPoP {token}"}
     async with serving(tmp_path, caller_file(openid.issuer)) as served:
         first = {**plain, "DPoP": proof(key, "POST", served.url, token=token)}

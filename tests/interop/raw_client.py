@@ -10,8 +10,8 @@ import aiohttp
 import orjson
 
 from gateway.json_types import Json
-from tests.e2e.daemon import MODERN, request
 from tests.interop.drivers.endure import PAUSE_SECONDS
+from tests.messages import BOTH, initialize_request, modern_headers, modern_request
 from tests.waiting import until
 
 SECONDS: Final = 20
@@ -19,8 +19,6 @@ TASK_SECONDS: Final = 60
 """The time for a lease and the work, twice, because the next replica can fail too."""
 ROUND_SECONDS: Final = 150
 STOPPED: Final = "the server stopped before the task finished"
-BOTH: Final = {"Accept": "application/json, text/event-stream"}
-CLIENT: Final = {"name": "raw", "version": "1"}
 TASKS: Final[dict[str, Json]] = {
     "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 }
@@ -68,10 +66,9 @@ class RawClient:
             await self._try(self._task_without_restart, seconds=TASK_SECONDS)
 
     async def _open(self) -> None:
-        params = {"protocolVersion": "2025-11-25", "capabilities": {"elicitation": {}}, "clientInfo": CLIENT}
-        message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-        async with self._http.post(self._url, json=message, headers=BOTH) as response:
-            self._session = {**BOTH, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
+        message = initialize_request(elicitation={})
+        async with self._http.post(self._url, json=message, headers={"Accept": BOTH}) as response:
+            self._session = {"Accept": BOTH, "Mcp-Session-Id": response.headers["Mcp-Session-Id"]}
         await self._send_message({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def _try(self, step: Callable[[], Awaitable[None]], *, seconds: float = SECONDS) -> None:
@@ -153,8 +150,8 @@ class RawClient:
             await asyncio.sleep(0.1)
 
     async def _ask(self, method: str, **params: Json) -> Json:
-        body = request(method, {**params, "_meta": TASKS}, request_id=uuid.uuid4().hex)
-        headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **BOTH}
+        body = modern_request(method, {**params, "_meta": TASKS}, request_id=uuid.uuid4().hex)
+        headers = modern_headers(method, {}, Accept=BOTH)
         headers["Mcp-Name"] = str(params.get("name") or params["taskId"])
         async with self._http.post(self._url, json=body, headers=headers) as response:
             response.raise_for_status()

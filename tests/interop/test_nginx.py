@@ -14,12 +14,20 @@ import aiohttp
 import pytest
 
 from tests.certificates import Authority
-from tests.e2e.daemon import MODERN, call, request, serving
-from tests.e2e.test_draining import BOTH, INITIALIZE
+from tests.e2e.daemon import call, serving
 from tests.interop.conftest import Cell, outlast, talk
 from tests.interop.nginx import Nginx, nginx
 from tests.interop.official_clients import OfficialClients
 from tests.interop.test_official_clients_talk import asking, check, edit_of
+from tests.messages import (
+    BOTH,
+    MODERN,
+    initialize_request,
+    legacy_request,
+    modern_headers,
+    modern_request,
+    open_session,
+)
 from tests.ports import free_port
 
 pytestmark = pytest.mark.build
@@ -138,9 +146,7 @@ async def behind(folder: Path, *, prefix: bool = False) -> AsyncIterator[tuple[N
 
 async def session_of(client: aiohttp.ClientSession, url: str) -> dict[str, str]:
     """Open a legacy session, and return its header fields."""
-    async with client.post(url, json=INITIALIZE, headers=BOTH) as response:
-        assert response.status == 200, await response.text()
-        session = {"Mcp-Session-Id": response.headers["Mcp-Session-Id"], **BOTH}
+    session = await open_session(client, url)
     async with client.post(url, json=INITIALIZED, headers=session) as response:
         assert response.status == 202
     return session
@@ -152,18 +158,17 @@ async def opened(kind: str, url: str, client: aiohttp.ClientSession) -> aiohttp.
         case "GET":
             return await client.get(f"{url}/mcp", headers=await session_of(client, f"{url}/mcp"))
         case "POST":
-            params = {"name": "slow", "arguments": {}}
-            body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+            body = legacy_request("tools/call", {"name": "slow", "arguments": {}})
             return await client.post(f"{url}/mcp", json=body, headers=await session_of(client, f"{url}/mcp"))
         case "modern POST":
-            fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": "slow", **BOTH}
+            fields = modern_headers("tools/call", {"name": "slow"}, Accept=BOTH)
             return await client.post(f"{url}/mcp", json=call("slow"), headers=fields)
         case "listen":
-            fields = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "subscriptions/listen", **BOTH}
-            body = request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            fields = modern_headers("subscriptions/listen", {}, Accept=BOTH)
+            body = modern_request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
             return await client.post(f"{url}/mcp", json=body, headers=fields)
         case _:
-            return await client.get(f"{url}/sse", headers=BOTH)
+            return await client.get(f"{url}/sse", headers={"Accept": BOTH})
 
 
 @pytest.mark.parametrize("kind", ["GET", "POST", "modern POST", "listen", "HTTP+SSE"])
@@ -197,7 +202,7 @@ async def test_forwarding_headers_of_a_client_do_not_pass_the_proxy(tmp_path: Pa
         "Forwarded": "for=198.51.100.1;host=evil.example.com",
     }
     async with behind(tmp_path) as (proxy, _, client):
-        async with client.get(f"{proxy.url}/sse", headers=BOTH | claims) as stream, asyncio.timeout(20):
+        async with client.get(f"{proxy.url}/sse", headers={"Accept": BOTH, **claims}) as stream, asyncio.timeout(20):
             assert await stream.content.readline() == b"event: endpoint\n"
             assert (await stream.content.readline()).startswith(b"data: /messages?session_id=")
         async with client.get(f"{proxy.url}/-/status") as response:
@@ -217,7 +222,9 @@ async def test_resource_metadata_is_reachable_behind_the_proxy(listen: str, tmp_
             )
             connector = aiohttp.TCPConnector(ssl=authority.trusting())
             async with serving(config, sockets=[listening]), aiohttp.ClientSession(connector=connector) as client:
-                async with client.post(f"{proxy.url}/mcp", json=INITIALIZE, headers=BOTH) as response:
+                async with client.post(
+                    f"{proxy.url}/mcp", json=initialize_request(), headers={"Accept": BOTH}
+                ) as response:
                     assert response.status == 401
                     challenge = response.headers["WWW-Authenticate"]
                 url = re.findall(r'resource_metadata="([^"]*)"', challenge)[0]

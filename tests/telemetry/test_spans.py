@@ -14,8 +14,9 @@ import pytest_asyncio
 from aiohttp import web
 
 from gateway.json_types import Json
-from tests.e2e.daemon import MODERN, Daemon, request, serving
+from tests.e2e.daemon import Daemon, serving
 from tests.local_server import listening
+from tests.messages import MODERN, legacy_request, modern_request, open_session
 from tests.telemetry.collector import Collector, Recorded, collecting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -164,7 +165,7 @@ async def ask(
     name = params.get("name", params.get("uri"))
     named = {} if name is None else {"Mcp-Name": str(name)}
     headers = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **named, **(carried or {})}
-    message = request(method, {**params, "_meta": fields}, request_id=request_id)
+    message = modern_request(method, {**params, "_meta": fields}, request_id=request_id)
     async with http.post(await daemon.url(), json=message, headers=headers) as response:
         return await response.json()
 
@@ -391,26 +392,23 @@ async def test_session_id_is_recorded_as_a_hash(
     traced: Daemon, collector: Collector, http: aiohttp.ClientSession
 ) -> None:
     url, given = await traced.url(), fresh()
-    headers = {"Accept": "application/json, text/event-stream"}
-    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    async with http.post(url, json=message, headers=headers) as response:
-        session_id = response.headers["Mcp-Session-Id"]
-    calling = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "child"}}
+    session = await open_session(http, url, "2025-06-18")
+    calling = legacy_request("tools/call", {"name": "child"})
     for _ in range(2):
-        own = {**headers, "Mcp-Session-Id": session_id, "traceparent": given}
-        async with http.post(url, json=calling, headers=own) as response:
+        async with http.post(url, json=calling, headers={**session, "traceparent": given}) as response:
             assert response.status == 200
     [served] = await spans_of(collector, given, "tools/call child")
     assert len(served.attributes["mcp.session.id"]) == 32
     assert served.attributes["mcp.protocol.version"] == "2025-06-18"
-    assert session_id.encode() not in b"".join(collector.raw)
+    assert session["Mcp-Session-Id"].encode() not in b"".join(collector.raw)
 
 
 async def test_stdio_message_contains_its_trace(config: Path, collector: Collector) -> None:
     given = fresh()
     async with serving(config, "--stdio", environment=sent_to(collector.url)) as daemon:
-        await daemon.ask(request("tools/call", {"name": "child", "arguments": {}, "_meta": {"traceparent": given}}))
+        await daemon.ask(
+            modern_request("tools/call", {"name": "child", "arguments": {}, "_meta": {"traceparent": given}})
+        )
         [served] = await spans_of(collector, given, "tools/call child")
     assert served.parent_id == PARENT
     assert served.attributes["network.transport"] == "pipe"

@@ -46,15 +46,16 @@ from gateway.transports.quota import RequestLimits, ResourceQuota, WriteQuota
 from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.endpoint import StreamableHttp
 from gateway.transports.streamable_http.sessions import SessionPersistence, Sessions
+from tests.messages import (
+    BOTH,
+    LEGACY,
+    initialize_request,
+    legacy_request,
+    modern_headers,
+    modern_request,
+)
 
-BOTH: Final = "application/json, text/event-stream"
-MODERN: Final = "2026-07-28"
-LEGACY: Final = "2025-11-25"
 NAME_FORM: Final = {"type": "object", "properties": {"name": {"type": "string"}}}
-ENVELOPE: Final = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 @dataclass
@@ -302,30 +303,9 @@ class RunningServer:
         return session_id
 
 
-def initialize_request(revision: str = LEGACY, **capabilities: Json) -> dict[str, Json]:
-    client_info = {"name": "test", "version": "1"}
-    params = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": client_info}
-    return {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-
-
-def legacy_request(method: str, params: JsonObject = MappingProxyType({}), *, request_id: Json = 1) -> dict[str, Json]:
-    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": dict(params)}
-
-
 def call(tool: str, *, request_id: Json = 1, token: Json = None, **arguments: Json) -> dict[str, Json]:
     meta = {} if token is None else {"_meta": {"progressToken": token}}
     return legacy_request("tools/call", {"name": tool, "arguments": arguments, **meta}, request_id=request_id)
-
-
-def modern_request(method: str, params: JsonObject = MappingProxyType({}), *, request_id: Json = 1) -> dict[str, Json]:
-    meta = {**ENVELOPE, **params.get("_meta", {})}
-    return {"jsonrpc": "2.0", "id": request_id, "method": method, "params": {**params, "_meta": meta}}
-
-
-def modern_headers(method: str, params: JsonObject, **fields: str) -> dict[str, str]:
-    name = {"Mcp-Name": params["name"]} if "name" in params else {}
-    standard = {"MCP-Protocol-Version": MODERN, "Mcp-Method": method, **name}
-    return standard | {key.replace("_", "-"): value for key, value in fields.items()}
 
 
 class MemorySessionStore:

@@ -13,16 +13,8 @@ import pytest_asyncio
 
 from gateway.config.models.auth import ApiKey, Auth
 from gateway.json_types import Json, JsonObject
-from tests.transports.http_server import (
-    BOTH,
-    RunningServer,
-    call,
-    http_server,
-    initialize_request,
-    legacy_request,
-    modern_headers,
-    modern_request,
-)
+from tests.messages import BOTH, initialize_request, legacy_request, modern_headers, modern_request
+from tests.transports.http_server import RunningServer, call, http_server
 
 CI, NEXT, OTHER, ADMIN = (
     "key-of-ci-0123456789",

@@ -25,7 +25,8 @@ from gateway.transports.http.forwarded import ClientEndpoint
 from gateway.transports.http.request import HttpRequest
 from gateway.transports.sse.response_channel import ResponseChannel
 from gateway.wire.jsonrpc import Batch, Notification, Request, Response
-from tests.transports.http_server import ToolControl, http_server, modern_request, said
+from tests.messages import modern_request
+from tests.transports.http_server import ToolControl, http_server, said
 from tests.transports.test_stdio import wired
 
 MAX_FRAMES: Final = 11

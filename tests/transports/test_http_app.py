@@ -13,7 +13,8 @@ from gateway.errors import ConfigError
 from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.listener.http_listener import HttpListener, ListenAddress, reason_of
 from tests.captured_logs import capture_logs
-from tests.transports.http_server import RunningServer, http_server, initialize_request
+from tests.messages import initialize_request
+from tests.transports.http_server import RunningServer, http_server
 
 PAGE = "http://localhost:3000"
 

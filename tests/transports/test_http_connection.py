@@ -12,7 +12,8 @@ from gateway.config.models.server import Quota
 from gateway.transports.listener import http_connection
 from gateway.transports.listener.http_connection import ConnectionLimits
 from gateway.transports.quota import connection_quota
-from tests.transports.http_server import RunningServer, http_server, initialize_request
+from tests.messages import initialize_request
+from tests.transports.http_server import RunningServer, http_server
 from tests.waiting import until
 
 SECONDS: Final = 20

@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from tests.transports.http_server import Answer, RunningServer, call, http_server, initialize_request, legacy_request
+from tests.messages import initialize_request, legacy_request
+from tests.transports.http_server import Answer, RunningServer, call, http_server
 from tests.waiting import until
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}

@@ -8,14 +8,8 @@ from gateway.protocol.exchange import Binding, Caller
 from gateway.transports.errors import MAX_IN_FLIGHT
 from gateway.transports.quota import ResourceQuota
 from gateway.transports.streamable_http.live_session import LiveSession
+from tests.messages import initialize_request
 from tests.transports.http_server import RunningServer, http_server
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +45,7 @@ async def test_errors_name_the_key_and_released_permits_are_free() -> None:
 
 
 async def initialize(served: RunningServer, client: aiohttp.ClientSession) -> aiohttp.ClientResponse:
-    async with client.post(served.url, json=INITIALIZE) as response:
+    async with client.post(served.url, json=initialize_request("2025-03-26")) as response:
         await response.read()
         return response
 

@@ -14,8 +14,9 @@ from gateway.json_types import Json
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
 from gateway.transports.streamable_http.sessions import SessionPersistence
+from tests.messages import initialize_request, legacy_request
 from tests.redis_server import RedisServer, redis_server
-from tests.transports.http_server import RunningServer, call, http_server, initialize_request, legacy_request
+from tests.transports.http_server import RunningServer, call, http_server
 from tests.transports.test_resuming import next_message, rest
 from tests.transports.test_streamable_http import event, in_session, settled
 from tests.waiting import until

@@ -9,8 +9,9 @@ import pytest
 
 from gateway.config.models.auth import ApiKey, Auth, OAuth
 from tests.authorization_server import AuthorizationServer, authorization_server
+from tests.messages import initialize_request, legacy_request
 from tests.requirements import requirement
-from tests.transports.http_server import RunningServer, http_server, initialize_request, legacy_request
+from tests.transports.http_server import RunningServer, http_server
 from tests.transports.test_authentication import LISTEN, LISTEN_RESULT, STREAMS, bearer, modern, opened
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"

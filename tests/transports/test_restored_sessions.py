@@ -13,7 +13,8 @@ from gateway.state.keys import SigningKeys
 from gateway.state.session_store import SessionRecord
 from gateway.state.state import DaemonState
 from gateway.transports.streamable_http.sessions import SessionPersistence
-from tests.transports.http_server import MemorySessionStore, RunningServer, call, http_server, legacy_request
+from tests.messages import legacy_request
+from tests.transports.http_server import MemorySessionStore, RunningServer, call, http_server
 from tests.transports.test_resuming import next_message, rest
 from tests.transports.test_streamable_http import event, in_session, settled
 

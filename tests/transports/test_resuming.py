@@ -15,8 +15,9 @@ from gateway.json_types import Json
 from gateway.transports.sse.session_streams import ReplayBounds
 from gateway.transports.streamable_http.live_session import LiveSession
 from tests.captured_logs import capture_logs
+from tests.messages import legacy_request
 from tests.requirements import requirement
-from tests.transports.http_server import RunningServer, call, http_server, legacy_request
+from tests.transports.http_server import RunningServer, call, http_server
 from tests.transports.test_streamable_http import in_session, settled
 from tests.waiting import until
 

@@ -8,16 +8,8 @@ import pytest
 import pytest_asyncio
 
 from gateway.json_types import Json
-from tests.transports.http_server import (
-    ENVELOPE,
-    MODERN,
-    RunningServer,
-    call,
-    http_server,
-    initialize_request,
-    legacy_request,
-    modern_request,
-)
+from tests.messages import ENVELOPE, MODERN, initialize_request, legacy_request, modern_request
+from tests.transports.http_server import RunningServer, call, http_server
 
 SESSION: Final = "the session"
 """Placeholder for the id of the test's session."""

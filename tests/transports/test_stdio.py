@@ -14,14 +14,8 @@ from gateway.json_types import Json
 from gateway.transports.stdio import line_writer
 from gateway.transports.stdio.stdio import StandardStreams, Stdio
 from tests.captured_logs import capture_logs
-from tests.transports.http_server import (
-    ToolControl,
-    call,
-    dispatching,
-    initialize_request,
-    legacy_request,
-    modern_request,
-)
+from tests.messages import initialize_request, legacy_request, modern_request
+from tests.transports.http_server import ToolControl, call, dispatching
 from tests.waiting import until
 
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}

@@ -15,12 +15,13 @@ from gateway.state.replica import Replica
 from gateway.state.used_request_states import UsedStates
 from gateway.tasks.redis_store import RedisTaskStore
 from gateway.tasks.task import TaskStatus
+from tests.messages import legacy_request
 from tests.ports import free_port
 from tests.programs import need
 from tests.redis_server import RedisServer, redis_cluster, redis_sentinels, redis_server
 from tests.tasks.test_stores import make_task
 from tests.transports import test_replicas as promises
-from tests.transports.http_server import call, legacy_request
+from tests.transports.http_server import call
 from tests.transports.test_replicas import joined
 from tests.transports.test_streamable_http import in_session
 from tests.waiting import until

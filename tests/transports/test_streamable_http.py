@@ -8,16 +8,8 @@ import orjson
 import pytest
 
 from gateway.json_types import Json
-from tests.transports.http_server import (
-    BOTH,
-    RunningServer,
-    call,
-    http_server,
-    initialize_request,
-    legacy_request,
-    modern_headers,
-    modern_request,
-)
+from tests.messages import BOTH, initialize_request, legacy_request, modern_headers, modern_request
+from tests.transports.http_server import RunningServer, call, http_server
 from tests.waiting import until
 
 

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from gateway.config.models.address import Address
-from tests.transports.http_server import http_server, modern_headers, modern_request
+from tests.messages import modern_headers, modern_request
+from tests.transports.http_server import http_server
 
 ECHO: Final = {"name": "echo", "arguments": {"text": "hello"}}
 

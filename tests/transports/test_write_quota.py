@@ -14,7 +14,8 @@ import pytest
 from gateway.config.models.server import SizeShares
 from gateway.json_types import JsonObject
 from gateway.transports.quota import WriteQuota
-from tests.transports.http_server import BOTH, RunningServer, call, http_server, modern_headers, modern_request
+from tests.messages import BOTH, modern_headers, modern_request
+from tests.transports.http_server import RunningServer, call, http_server
 from tests.waiting import until
 
 LARGE: Final = 8_000_000

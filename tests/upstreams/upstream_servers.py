@@ -9,8 +9,9 @@ from typing import Final
 
 import aiohttp
 
-from tests.e2e.daemon import MODERN, Daemon, request, serving
+from tests.e2e.daemon import Daemon, serving
 from tests.fork_launcher import fork_launcher
+from tests.messages import MODERN, modern_request
 
 SERVER: Final = Path(__file__).parent / "testdata" / "upstream.yaml"
 
@@ -60,7 +61,7 @@ async def until_offered(daemon: Daemon, tool: str) -> None:
     url, headers = await daemon.url(), {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"}
     async with asyncio.timeout(60), aiohttp.ClientSession() as http:
         while True:
-            async with http.post(url, json=request("tools/list"), headers=headers) as response:
+            async with http.post(url, json=modern_request("tools/list"), headers=headers) as response:
                 if f'"{tool}"' in await response.text():
                     return
             await asyncio.sleep(0.05)

@@ -14,6 +14,7 @@ import pytest
 
 import gateway
 from gateway.json_types import Json
+from tests.messages import initialize_request
 from tests.structure import FILES, GATEWAY, tree_of
 
 NEW: Final = "2027-01-01"
@@ -93,9 +94,8 @@ def requests(revision: str) -> list[Json]:
 
 
 def session(revision: str) -> list[Json]:
-    hello = {"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     return [
-        {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello},
+        initialize_request(revision),
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "look", "arguments": {}}},

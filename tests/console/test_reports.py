@@ -145,8 +145,10 @@ async def test_call_shows_its_waiting_times(tmp_path: Path) -> None:
         await asyncio.gather(*calls)
         listed = (await daemon.get("/calls"))["calls"]
         waits = [(await daemon.get(f"/calls/{each['seq']}"))["waits"] for each in listed]
-        assert [[each["for"] for each in found] for found in waits] == [[], ["concurrency"]]
-        assert waits[1][0]["ms"] > 1
+        # Either call can be the first to run.
+        [wait] = [each for found in waits for each in found]
+        assert wait["for"] == "concurrency"
+        assert wait["ms"] > 1
 
 
 async def test_task_shows_its_progress_and_questions(tmp_path: Path) -> None:

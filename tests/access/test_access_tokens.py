@@ -117,42 +117,6 @@ async def test_valid_token_is_accepted(verifier: Verifier, claims: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    "claims",
-    [
-        {"audience": OTHER_AUDIENCE},
-        {"audience": AUDIENCE.removesuffix("/mcp")},
-        {"audience": []},
-        {"aud": None},
-        {"aud": {"0": AUDIENCE}},
-        {"exp": NOW - 3600},
-        {"lasts": -1},
-        {"lasts": 0},
-        {"exp": None},
-        {"exp": "never"},
-        {"exp": float("inf")},
-        {"nbf": float("inf")},
-        {"nbf": NOW + 1_000_000},
-        {"iat": NOW + 1_000_000},
-        {"iss": "https://idp.example.com"},
-        {"iss": None},
-        {"sub": None},
-        {"sub": ""},
-        {"sub": 7},
-        {"headers": {"typ": "logout+jwt"}},
-        {"headers": {"typ": "dpop+jwt"}},
-        {"headers": {"kid": "unknown"}},
-        {"headers": {"kid": "x" * 5000}},
-        {"headers": {"crit": ["exp"]}},
-        {"padding": "x" * 20_000},
-    ],
-)
-async def test_invalid_token_is_rejected(verifier: Verifier, claims: dict[str, Any]) -> None:
-    audience = claims.pop("audience", AUDIENCE)
-    assert await verifier.status(verifier.issuer.token(audience, **claims)) == 401
-    assert await verifier.status(verifier.issuer.token(AUDIENCE)) == 200
-
-
-@pytest.mark.parametrize(
     ("claims", "scopes"),
     [
         ({"scope": "a b"}, {"a", "b"}),

@@ -1,40 +1,11 @@
 """Input requests of plugins, and their errors, in both eras."""
 
-from typing import Final
-
 import pytest
 
 from gateway.json_types import JsonObject
 from tests.protocol.peers import ERAS, LocalGateway, call, text
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-TWICE: Final = pytest.mark.parametrize("where", ["on_the_loop", "in_a_thread"])
-
-
-@ERAS
-@TWICE
-async def test_one_plugin_sends_all_requests_in_both_eras(asking: LocalGateway, era: str, where: str) -> None:
-    peer = await asking.of(era)
-    assert (await call(peer, where))["structuredContent"] == {
-        "form": {"text": "John", "number": 1.5, "flag": True, "one": "b", "titled": "a"},
-        "sample": "echo Say something",
-        "model": "parrot",
-        "roots": ["file:///home/ada"],
-        "several": ["again", "name", "where"],
-        "name": "Ada",
-    }
-    assert len(peer.asked) == 6
-    assert await text(peer, "steps") == "1"
-
-
-@ERAS
-async def test_prompts_and_resources_can_send_requests(asking: LocalGateway, era: str) -> None:
-    peer = await asking.of(era)
-    letter = await peer.request("prompts/get", {"name": "letter"})
-    assert letter["result"]["messages"][0]["content"]["text"] == "Dear Ada"
-    read = await peer.request("resources/read", {"uri": "x://asks"})
-    assert read["result"]["contents"][0]["text"] == "Hello Ada"
 
 
 @ERAS
@@ -113,27 +84,6 @@ async def test_request_after_the_end_of_the_call_is_an_error(asking: LocalGatewa
     assert peer.asked == []
 
 
-@ERAS
-async def test_missing_capability_error_is_clear(asking: LocalGateway, era: str) -> None:
-    peer = await asking.of(era, capabilities={"sampling": {}})
-    message = await peer.request("tools/call", {"name": "named", "arguments": {}})
-    if era == "modern":
-        assert message["error"]["code"] == -32021
-        assert message["error"]["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
-    else:
-        assert message["result"]["isError"]
-        assert message["result"]["content"][0]["text"] == "This needs a client with the capability elicitation"
-    assert peer.asked == []
-
-
-@pytest.mark.parametrize("revision", ["2024-11-05", "2025-03-26"])
-async def test_revisions_without_elicitation_get_an_error(asking: LocalGateway, revision: str) -> None:
-    peer = await asking.legacy(revision=revision)
-    assert await text(peer, "named") == "error: This needs a client with the capability elicitation"
-    assert await text(peer, "without_asking") == "done"
-    assert peer.asked == []
-
-
 async def test_2025_06_18_gets_its_own_form(asking: LocalGateway) -> None:
     peer = await asking.legacy(revision="2025-06-18")
     assert not (await call(peer, "on_the_loop")).get("isError")
@@ -142,12 +92,6 @@ async def test_2025_06_18_gets_its_own_form(asking: LocalGateway) -> None:
     assert await text(peer, "linked") == "error: This needs a client with the capability elicitation"
     assert "field 'many' allows several values" in await text(peer, "chosen")
     assert len(peer.asked) == 6
-
-
-async def test_2025_11_25_gets_elicitation_ids(asking: LocalGateway) -> None:
-    peer = await asking.legacy()
-    assert await text(peer, "linked") == "accept"
-    assert set(peer.asked[0]["params"]) == {"mode", "message", "url", "elicitationId"}
 
 
 @ERAS

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from gateway.telemetry.metrics import UNKNOWN, CallMetrics
+from gateway.telemetry.metrics import CallMetrics
 from gateway.telemetry.observer import CallFacts, CallResult, Outcome
 from tests.telemetry.calls import call_of
 
@@ -59,18 +59,6 @@ def test_durations_are_counted_in_buckets_of_seconds(metrics: CallMetrics) -> No
     assert buckets[("0.025",)] == buckets[("30.0",)] == 1
     assert buckets[("60.0",)] == buckets[("+Inf",)] == 2
     assert series(metrics, "mcp_gateway_call_duration_seconds_sum") == {("tool", "echo", "modern"): 40.02}
-
-
-def test_removed_definitions_lose_only_their_series(metrics: CallMetrics) -> None:
-    for name in ("kept", "removed", None):
-        run(metrics, call_of("tools/call", name))
-        run(metrics, call_of("tools/call", name), CallResult(outcome=Outcome.TOOL_ERROR, seconds=1))
-    run(metrics, call_of("prompts/get", "removed", kind="prompt"))
-    metrics.keep({"tool": frozenset({"kept"}), "prompt": frozenset({"removed"})})
-    left = series(metrics, "mcp_gateway_calls_total", outcome="ok")
-    assert left.keys() == {("tool", "kept", "modern"), ("tool", UNKNOWN, "modern"), ("prompt", "removed", "modern")}
-    assert series(metrics, "mcp_gateway_call_duration_seconds_count").keys() == left.keys()
-    assert metrics.in_flight().keys() == left.keys()
 
 
 def test_call_of_a_removed_tool_does_not_restore_its_series(metrics: CallMetrics) -> None:

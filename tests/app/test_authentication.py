@@ -17,6 +17,7 @@ from gateway.cli.commands.validate import check
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError, Severity
 from tests.authorization_server import AuthorizationServer, authorization_server
+from tests.behaviour.inside import served_over_http
 from tests.messages import BOTH, initialize_request, legacy_request
 
 OLD, NEW, OPERATOR = "key-of-ci-0123456789", "next-key-of-ci-01234", "operator-key-0123456"
@@ -98,12 +99,8 @@ def _bearer(key: str | None) -> dict[str, str]:
 
 @asynccontextmanager
 async def serving(folder: Path, text: str, **settings: Any) -> AsyncIterator[Served]:
-    config = folder / "config.yaml"
-    config.write_text(text)
-    options = {"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0", **settings}
-    async with asyncio.timeout(SECONDS), Gateway(read_settings(options)) as gateway, aiohttp.ClientSession() as client:
-        await gateway.start()
-        yield Served(config, gateway, client)
+    async with asyncio.timeout(SECONDS), served_over_http(folder, text, **settings) as (gateway, client):
+        yield Served(folder / "config.yaml", gateway, client)
 
 
 def problems_of(folder: Path, text: str, **settings: Any) -> list[str]:

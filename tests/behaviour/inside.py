@@ -1,4 +1,4 @@
-"""A gateway in this process, with a client of the newest revision."""
+"""A gateway in this process, with a client in memory or over HTTP."""
 
 import json
 import textwrap
@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import aiohttp
 
 from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
@@ -74,6 +76,19 @@ async def product(folder: Path, text: str, files: Mapping[str, str | bytes] = NO
     settings = read_settings({"config": config, "log_level": "error", "no_watch": True})
     async with Gateway(settings, serves_one_request=True) as gateway:  # waits longer for the lists of upstreams
         yield Client(gateway)
+
+
+@asynccontextmanager
+async def served_over_http(
+    folder: Path, text: str, **settings: Any
+) -> AsyncIterator[tuple[Gateway, aiohttp.ClientSession]]:
+    """Serve a configuration over HTTP, and yield the gateway and a client."""
+    config = folder / "config.yaml"
+    config.write_text(text, encoding="utf-8")
+    options = {"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0", **settings}
+    async with Gateway(read_settings(options)) as gateway, aiohttp.ClientSession() as client:
+        await gateway.start()
+        yield gateway, client
 
 
 def on_database(

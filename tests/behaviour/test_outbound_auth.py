@@ -16,10 +16,9 @@ from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gateway.app.gateway import Gateway
-from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.authorization_server import Key
-from tests.behaviour.inside import Client, product
+from tests.behaviour.inside import Client, product, served_over_http
 from tests.messages import BOTH, modern_headers, modern_request
 from tests.token_server import (
     ACCESS_TOKEN,
@@ -374,11 +373,8 @@ async def exchanging(
         }
     }
     more = CALLERS.format(issuer=server.issuer.issuer, audience=server.gateway, key=API_KEY)
-    config = folder / "config.yaml"
-    config.write_text(file_with(service, auth, more=more, **changes))
-    settings = {"config": config, "log_level": log_level, "no_watch": True, "http": "127.0.0.1:0"}
-    async with Gateway(read_settings(settings)) as gateway, aiohttp.ClientSession() as client:
-        await gateway.start()
+    config = file_with(service, auth, more=more, **changes)
+    async with served_over_http(folder, config, log_level=log_level) as (gateway, client):
         yield Served(gateway, client)
 
 
@@ -800,11 +796,8 @@ async def of_two_issuers(
 ) -> AsyncIterator[Served]:
     """Serve callers of two issuers."""
     oauth = [{"issuer": idp.issuer.issuer, "audience": idp.gateway} for idp in idps]
-    config = folder / "config.yaml"
-    config.write_text(file_with(service, auth, more=f"auth: {{oauth: {json.dumps(oauth)}}}"))
-    settings = {"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0"}
-    async with Gateway(read_settings(settings)) as gateway, aiohttp.ClientSession() as client:
-        await gateway.start()
+    config = file_with(service, auth, more=f"auth: {{oauth: {json.dumps(oauth)}}}")
+    async with served_over_http(folder, config) as (gateway, client):
         yield Served(gateway, client)
 
 

@@ -15,10 +15,9 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gateway.app.gateway import Gateway
-from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.authorization_server import Key
+from tests.behaviour.inside import served_over_http
 from tests.e2e.daemon import serving as daemon_serving
 from tests.local_server import listening
 from tests.messages import BOTH, modern_headers, modern_request
@@ -95,14 +94,8 @@ def file_for(idp: Provider, *, auth: bool = True, **options: Any) -> dict[str, A
 
 @asynccontextmanager
 async def serving(folder: Path, file: dict[str, Any], *, secret_key: str = "k" * 40) -> AsyncIterator[Served]:
-    config = folder / "config.yaml"
-    config.write_text(json.dumps(file))
-    settings = {"config": config, "no_watch": True, "http": "127.0.0.1:0", "state_dir": str(folder / "state")}
-    async with (
-        Gateway(read_settings({**settings, "secret_key": secret_key, "log_level": "debug"})) as gateway,
-        aiohttp.ClientSession() as http,
-    ):
-        await gateway.start()
+    settings = {"state_dir": str(folder / "state"), "secret_key": secret_key, "log_level": "debug"}
+    async with served_over_http(folder, json.dumps(file), **settings) as (gateway, http):
         served = Served(str(gateway.url), http)
         assert gateway.app.http is not None
         served.admin = gateway.app.http.admin_url or ""
@@ -412,10 +405,7 @@ async def test_form_is_read_to_its_end(tmp_path: Path, idp: Provider, field: str
 
 async def test_removed_entry_revokes_its_tokens(tmp_path: Path, idp: Provider) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(json.dumps(file_for(idp)))
-    settings = {"config": config, "no_watch": True, "http": "127.0.0.1:0", "log_level": "error"}
-    async with Gateway(read_settings(settings)) as gateway, aiohttp.ClientSession() as http:
-        await gateway.start()
+    async with served_over_http(tmp_path, json.dumps(file_for(idp))) as (gateway, http):
         served = Served(str(gateway.url), http)
         await served.sign_in(ANN)
         config.write_text(

@@ -15,6 +15,7 @@ from gateway.app.gateway import Gateway
 from gateway.config.settings import read_settings
 from gateway.errors import ConfigError
 from tests.authorization_server import authorization_server
+from tests.behaviour.inside import served_over_http
 from tests.messages import BOTH, initialize_request, legacy_request, modern_headers, modern_request
 
 SECONDS: Final = 20
@@ -144,12 +145,8 @@ async def next_message(response: aiohttp.ClientResponse) -> dict[str, Any] | Non
 
 @asynccontextmanager
 async def serving(folder: Path, text: str, **settings: Any) -> AsyncIterator[Served]:
-    config = folder / "config.yaml"
-    config.write_text(text)
-    options = {"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0", **settings}
-    async with asyncio.timeout(SECONDS), Gateway(read_settings(options)) as gateway, aiohttp.ClientSession() as client:
-        await gateway.start()
-        yield Served(config, gateway, client)
+    async with asyncio.timeout(SECONDS), served_over_http(folder, text, **settings) as (gateway, client):
+        yield Served(folder / "config.yaml", gateway, client)
 
 
 def file_with(*, auth: str = "", access: str = "") -> str:

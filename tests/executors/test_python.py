@@ -498,21 +498,6 @@ def test_function_that_does_not_match_its_inputs_is_reported() -> None:
     ]
 
 
-async def test_thousand_calls_leak_nothing(threads: DaemonThreadPool) -> None:
-    def plain(n: int) -> int:
-        return n
-
-    async def asynchronous(n: int) -> int:
-        if n % 7 == 0:
-            raise ValueError
-        return n
-
-    with capture_logs():
-        for call in (executor(plain, threads), executor(asynchronous, threads)):
-            await asyncio.gather(*(call.execute(make_invocation({"n": n})) for n in range(500)), return_exceptions=True)
-    assert (threads.busy, threads.stuck) == (0, 0)
-
-
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import jwt
 import pytest
 from aiohttp import web
@@ -24,7 +23,7 @@ from gateway.net.sender import Sender
 from gateway.upstreams.client.http_link import HttpChannel
 from tests import local_server
 from tests.authorization_server import Key
-from tests.behaviour.inside import product
+from tests.behaviour.inside import product, served_over_http
 from tests.behaviour.test_outbound_auth import API_KEY, CALLERS, Served, own, pem
 from tests.token_server import RegisteredClient, TokenServer, token_server
 from tests.upstreams.test_failures import until
@@ -144,11 +143,8 @@ async def exchanging(
     """Yield a gateway that exchanges the tokens of its callers."""
     auth = {"token_exchange": own(server, **changes)["client_credentials"]}
     callers = CALLERS.format(issuer=server.issuer.issuer, audience=server.gateway, key=API_KEY)
-    config = folder / "config.yaml"
-    config.write_text(entry(upstream, auth, era=era) + "\n".join(line[8:] for line in callers.splitlines()))
-    settings = read_settings({"config": config, "log_level": "error", "no_watch": True, "http": "127.0.0.1:0"})
-    async with Gateway(settings) as gateway, aiohttp.ClientSession() as http:
-        await gateway.start()
+    config = entry(upstream, auth, era=era) + "\n".join(line[8:] for line in callers.splitlines())
+    async with served_over_http(folder, config) as (gateway, http):
         await until_offered_by(gateway)
         yield Served(gateway, http)
 

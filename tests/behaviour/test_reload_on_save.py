@@ -110,7 +110,7 @@ EDITS: Final[dict[str, tuple[Edit, Sequence[str]]]] = {
     "written file without subscriptions": (in_place("docs/deep/b.md", "one", "two"), []),
     "written file of one resource": (in_place("page.txt", "one", "two"), [UPDATED]),
     "resource's text": (replaced("config.yaml", "text: first", "text: second"), [UPDATED]),
-    "resource's description": (replaced("config.yaml", "A note.", "The note."), [RESOURCES, UPDATED]),
+    "resource's description": (replaced("config.yaml", "A note.", "The note."), [RESOURCES]),
     "written file of a skill": (in_place("skills/one/references/a.md", "one", "two"), [RESOURCES]),
     "replaced SKILL.md": (replaced("skills/one/SKILL.md", "One.", "The one."), [RESOURCES]),
     "touched file of a skill": (lambda folder: os.utime(folder / "skills/one/references/a.md"), []),

@@ -69,18 +69,18 @@ class _Comparison:
         self._old: Final = old
         self._new: Final = new
         self._is_input: Final = is_input
-        self._seen: Final[set[tuple[str, str]]] = set()
-        """Pairs of references that have been compared. A schema can refer to itself."""
+        self._seen: Final[set[str]] = set()
+        """Pairs of schemas with references that have been compared. A schema can refer to itself."""
 
     def reasons(self) -> Iterator[_Reason]:
         return self._between("", self._old, self._new)
 
     def _between(self, path: str, old: Json, new: Json) -> Iterator[_Reason]:
-        references = _reference(old), _reference(new)
-        if references in self._seen:
-            return
-        if any(references):
-            self._seen.add(references)
+        if _is_reference(old) or _is_reference(new):
+            pair = json.dumps([old, new])
+            if pair in self._seen:
+                return
+            self._seen.add(pair)
         before, after = _resolved(old, self._old), _resolved(new, self._new)
         for inner, text in self._stricter(before, after) if self._is_input else self._missing(before, after):
             yield path + inner, text
@@ -179,8 +179,8 @@ def _drop_notes(schema: dict[str, Json]) -> None:
         schema.pop(keyword, None)
 
 
-def _reference(schema: Json) -> str:
-    return str(schema.get("$ref", "")) if isinstance(schema, dict) else ""
+def _is_reference(schema: Json) -> bool:
+    return isinstance(schema, dict) and "$ref" in schema
 
 
 def _resolved(schema: Json, root: Json) -> JsonObject:

@@ -69,6 +69,11 @@ def inputs(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
             inputs(a={"$ref": "#/$defs/B"}) | {"$defs": {"B": {"type": "string", "description": "b"}}},
             [],
         ),
+        (
+            inputs(a={"$ref": "#/$defs/A"}, b={"$ref": "#/$defs/A"}) | {"$defs": {"A": STRING}},
+            inputs(a=STRING, b={"type": "integer"}),
+            ["the type of `b` changed from string to integer"],
+        ),
         (inputs(a={}), inputs(a=False), ["`a` has a new `not`"]),
     ],
 )  # fmt: skip

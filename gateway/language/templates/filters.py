@@ -155,6 +155,16 @@ def _round(_frame: RenderState, number: float, precision: Json = 0) -> float:
     return round(number, max(-15, min(15, int(_as_number(precision)))))
 
 
+def _converted_by(convert: Callable[[Json, Json], Json], otherwise: Json) -> Function:
+    def converted(_frame: RenderState, value: Json, default: Json = otherwise) -> Json:
+        try:
+            return convert(value, default)
+        except OverflowError:  # infinity as an integer, or an integer of 400 digits as a float
+            return default
+
+    return converted
+
+
 def _unique(frame: RenderState, values: list[Json]) -> list[Json]:
     frame.charge(cost_of(values))
     first: dict[tuple[bool, str], Json] = {}
@@ -220,7 +230,7 @@ FILTERS: Final[Mapping[str, Filter]] = {
     "default": _DEFAULT,
     "first": Filter(function=lambda _, value: member(value, 0), takes=_as_text_or_list, meaning="the first item"),
     "float": Filter(
-        function=lambda _, value, default=0.0: do_float(value, default),
+        function=_converted_by(do_float, 0.0),
         meaning="text as a number; `float(1.5)` sets the result for other text",
     ),
     "indent": Filter(
@@ -229,7 +239,7 @@ FILTERS: Final[Mapping[str, Filter]] = {
         meaning="all lines except the first indented by 4 spaces, or by 2 with `indent(2)`",
     ),
     "int": Filter(
-        function=lambda _, value, default=0: do_int(value, default),
+        function=_converted_by(do_int, 0),
         meaning="text or a number as an integer; `int(1)` sets the result for other text",
     ),
     "items": Filter(

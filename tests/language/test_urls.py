@@ -88,6 +88,13 @@ def test_value_cannot_leave_a_segment_empty(url: str, value: Json) -> None:
         expand(url, v=value)
 
 
+@pytest.mark.parametrize("value", [".evil/", "@evil/", ":81/", "x"])
+@pytest.mark.parametrize("base_url", ["https://h", "https://h:80"])
+def test_value_after_an_empty_list_cannot_extend_the_host(base_url: str, value: str) -> None:
+    with pytest.raises(ExecutionError, match="would leave a segment of the URL's path empty"):
+        expand("{/a*}{+b}", base_url, a=[], b=value)
+
+
 def test_null_is_rejected_in_the_path() -> None:
     with pytest.raises(ExecutionError, match="`v` must be given: it is part of the URL's path"):
         expand("https://h/a{v}b", v=None)

@@ -52,7 +52,8 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
     def _path(self, arguments: JsonObject) -> str:
         path = "".join([part if isinstance(part, str) else _given(part, arguments) for part in self.path])
         segments = path.split("/")
-        if segments.count("") != self.empty_segments:
+        # Without the first slash, as after an empty list in `{/var}`, values would become part of the host.
+        if segments[0] or segments.count("") != self.empty_segments:
             raise ExecutionError(f"{self._names} would leave a segment of the URL's path empty")
         if any(map(_is_dot_segment, segments)):
             raise ExecutionError(f"{self._names} would turn a segment of the URL's path into `.` or `..`")

@@ -175,9 +175,8 @@ class WriteQuota(Usage):
         shares = shares or SizeShares()
         super().__init__(per_caller=shares.per_caller, in_all=shares.in_all)
         self._waiting: Final = Usage(per_caller=shares.per_caller, in_all=shares.in_all)
-        self._turns: Final[dict[str, deque[object]]] = {}
-        """The waiting responses by caller. Each caller's responses are granted in order."""
-        self._changed: Final = asyncio.Event()
+        self._turns: Final[dict[str, deque[tuple[int, asyncio.Future[None]]]]] = {}
+        """The waiting responses by caller, each with its size and a future that completes when capacity is granted."""
 
     def take(self, caller: str, size: int) -> bool:
         if caller in self._turns or not _has_room(self, caller, size):
@@ -193,32 +192,43 @@ class WriteQuota(Usage):
         if not _has_room(self._waiting, caller, size):
             self.refused += 1
             return False
-        turn, turns = object(), self._turns.setdefault(caller, deque())
-        turns.append(turn)
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        turns = self._turns.setdefault(caller, deque())
+        turns.append((size, granted))
         self._waiting.acquire(caller, size)
         try:
-            async with asyncio.timeout(seconds):
-                while turns[0] is not turn or not _has_room(self, caller, size):
-                    await self._changed.wait()
-            self.acquire(caller, size)
-        except TimeoutError:
-            self.refused += 1
-            return False
+            # `asyncio.timeout` would drop a turn that is granted at the moment of the timeout.
+            await asyncio.wait([granted], timeout=seconds)
+        except asyncio.CancelledError:
+            # Release a turn that was granted before the task was cancelled.
+            if granted.done():
+                super().release(caller, size)
+            raise
         finally:
-            turns.remove(turn)
+            turns.remove((size, granted))
             if not turns:
                 del self._turns[caller]
-            self._waiting.release(caller, size)
-            self._wake()
-        return True
+            if not granted.done():
+                self.refused += 1
+                self._waiting.release(caller, size)
+            self._grant()  # The next response may fit.
+        return granted.done()
 
     def release(self, caller: str, amount: int = 1) -> None:
         super().release(caller, amount)
-        self._wake()
+        self._grant()
 
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed.clear()
+    def _grant(self) -> None:
+        """Grant capacity to each caller's first waiting response, if the response fits.
+
+        The caller's next response can be granted after the first response has left the queue.
+        """
+        for caller, turns in self._turns.items():
+            size, granted = turns[0]
+            if not granted.done() and _has_room(self, caller, size):
+                self._waiting.release(caller, size)
+                self.acquire(caller, size)
+                granted.set_result(None)
 
 
 class RequestLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -207,6 +207,15 @@ class TestTurns:
         assert await waiting
         assert quota.take("a", 1)
 
+    async def test_released_room_belongs_to_a_waiting_response(self) -> None:
+        quota = quota_of(per_caller=10, in_all=10)
+        assert quota.take("a", 10)
+        waiting = asyncio.create_task(quota.wait("b", 10, seconds=20))
+        await asyncio.sleep(0)
+        quota.release("a", 10)
+        assert not quota.take("a", 10)  # the next part of the same stream
+        assert await waiting
+
     async def test_waiting_is_limited_in_time_and_bytes(self) -> None:
         quota = quota_of(per_caller=10, in_all=100)
         assert quota.take("a", 10)

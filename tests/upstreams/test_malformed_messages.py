@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -119,6 +120,7 @@ PRETTY: Final = json.dumps(
         (PRETTY, 'all {of} "it" ['),
         (PRETTY.replace("\n", "\r\n"), "all {of}"),
         (PRETTY.replace("\n", "\n\n"), "all {of}"),
+        (re.sub(r"\n +", "\n", PRETTY), "all {of}"),
         ("[\n" + PRETTY + "\n]", "all {of}"),
         ('{\n  "level": "info"\n}\n' + PRETTY, "all {of}"),
         ('{\n  "level": "info",\n' + START + 'after an unfinished text"}]}}', "after an unfinished text"),

@@ -80,7 +80,8 @@ class StdioLink:
         self._tail = b""
         self._lines: list[bytes] = []
         """The lines of an incomplete JSON text, such as a pretty-printed message."""
-        self._size = 0
+        self._size = self._open = 0
+        """The size of the lines in bytes, and the number of brackets that are still open at the ends of lines."""
         self._joining: asyncio.TimerHandle | None = None
         self._non_mcp_bytes = 0
         self._has_spoken = False
@@ -209,15 +210,19 @@ class StdioLink:
         self._cancel_join()
         self._lines.append(line)
         self._size += len(line) + 1
-        # Pretty printers write the last bracket without indentation.
-        if line.rstrip() == (b"]" if self._lines[0].lstrip().startswith(b"[") else b"}"):
+        last = line.rstrip()
+        # Pretty printers open brackets at the ends of lines, and close them at the starts of lines.
+        self._open += last.endswith((b"{", b"[")) - line.lstrip().startswith((b"}", b"]"))
+        closing = b"]" if self._lines[0].lstrip().startswith(b"[") else b"}"
+        if self._open <= 0 and last.endswith(closing) and not last.strip(b"]}"):
             self._end_text()
         else:
             self._joining = asyncio.get_running_loop().call_later(_JOIN_SECONDS, self._end_text)
 
     def _end_text(self) -> None:
         self._cancel_join()
-        lines, self._lines, self._size = self._lines, [], 0
+        lines, self._lines = self._lines, []
+        self._size = self._open = 0
         text = b"\n".join(lines)
         messages = messages_in(text) if lines else []
         is_text = any(not isinstance(each, Unreadable) or each.answers is not None for each in messages)

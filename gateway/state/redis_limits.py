@@ -264,8 +264,8 @@ class RedisSlots:
         self._change(-1)
 
     def report_again(self) -> None:
-        """Report the used slots, because the store could have lost them."""
-        if self._used:
+        """Report the used slots, because the store could have lost them or missed a release."""
+        if not self.is_unused:
             self._reported = None
             self._change(0)
 
@@ -296,4 +296,5 @@ class RedisSlots:
             held = self._reported = await self._store.hold(self._name, limit=self._limit, used=used, wanted=wanted)
         except StoreUnavailableError:
             held = wanted
-        self._spare = held - used
+        # The last claim can have been cancelled meanwhile.
+        self._spare = held - used if self._claims else 0

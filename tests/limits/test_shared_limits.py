@@ -211,6 +211,39 @@ async def test_call_cancelled_while_claiming_leaves_no_slot(store: RedisServer) 
         (await b.begin(of_all=limit)).release()
 
 
+async def test_slots_of_a_claim_cancelled_during_a_report_are_returned(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, _):
+        slots = a.replica.semaphores.slots("calls:ada")
+        await slots.take(4, has_waited=False, queue=10)
+        slots.take_over_limit()  # its report makes both calls wait, so that one request claims slots for both
+        first = asyncio.create_task(slots.take(4, has_waited=False, queue=10))
+        second = asyncio.create_task(slots.take(4, has_waited=True, queue=10))
+        await first
+        slots.release()
+        await asyncio.sleep(0)  # the report of the release begins
+        second.cancel()
+        await asyncio.wait([second])
+        assert second.cancelled()
+        slots.release()
+        slots.release()
+        while await store.client.hlen("mcp-gateway:{limits}:calls:ada"):
+            await asyncio.sleep(0.01)
+
+
+async def test_slot_released_during_an_outage_is_free_afterwards(store: RedisServer) -> None:
+    async with replicas(store.url) as (a, b):
+        limit: Limit = (1, 10)
+        held = await a.begin(of_all=limit)
+        await store.client.config_set("maxmemory", 1)
+        for each in (a, b):
+            await until(each, is_unavailable=True)
+        held.release()
+        await store.client.config_set("maxmemory", 0)
+        for each in (a, b):
+            await until(each, is_unavailable=False)
+        (await b.begin(of_all=limit)).release()
+
+
 async def test_waiting_calls_continue_while_the_store_is_unavailable(store: RedisServer) -> None:
     async with replicas(store.url) as (a, b):
         limit: Limit = (2, 10)

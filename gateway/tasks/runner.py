@@ -70,6 +70,8 @@ class TaskRunner:
         self._left = await self.store.unfinished()
         for task in self._left:
             self.limiter.count(task.id, task.caller.counted_as)
+        if any(self.store.counts.values()):
+            self._begin_sweeps()
 
     async def recover(self) -> None:
         left, self._left = self._left, ()
@@ -106,8 +108,7 @@ class TaskRunner:
         await self.store.add(task)
         if task.is_finished:
             self.limiter.release(task.id)
-        if self._sweeper is None:
-            self._sweeper = asyncio.create_task(self._sweep(), name="tasks: expiry")
+        self._begin_sweeps()
         self._events.publish(TaskChanged(task))
 
     def lose(self, task_id: str, *, is_over: bool = True) -> None:
@@ -260,6 +261,10 @@ class TaskRunner:
         task = replace(run.task, status=TaskStatus.WORKING, message=run.message, updated=run.message_at)
         if run.task.id in self._running:
             self._events.publish(TaskProgressed(task))
+
+    def _begin_sweeps(self) -> None:
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name="tasks: expiry")
 
     async def _sweep(self) -> None:
         while True:

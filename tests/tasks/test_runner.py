@@ -64,3 +64,16 @@ async def test_expired_task_is_removed() -> None:
         assert [task.id for task in await runner.newest(2)] == ["long"]
     finally:
         await runner.close()
+
+
+async def test_task_of_an_earlier_process_expires_without_new_tasks() -> None:
+    database = StateDatabase(None, [TASKS])
+    waiting = replace(make_task(created=time.time(), ttl_ms=100), status=TaskStatus.INPUT_REQUIRED)
+    await SqliteTaskStore(database, clock=time.time).add(waiting)
+    runner = TaskRunner(SqliteTaskStore(database, clock=time.time), work=work, events=Events())
+    try:
+        await runner.load()
+        assert runner.limiter.unfinished == 1
+        await until(lambda: runner.limiter.unfinished == 0)
+    finally:
+        await runner.close()

@@ -141,3 +141,9 @@ async def test_explanation_names_files_without_writing_them(services: Services) 
     executor = compiled(services, {"command": ["cat", "--", "{{ photo }}"]})
     assert executor.explain(make_invocation({"photo": PHOTO})).facts["argv"] == ["cat", "--", "files/photo.png"]
     assert left() == []
+
+
+async def test_explanation_without_files_shows_the_command_unchanged(services: Services) -> None:
+    shell = Shell.model_validate({"command": ["cat", "--", "None/notes"]})
+    executor = compile_shell(shell, scope=make_scope(), services=services, redactor=Redactor())
+    assert executor.explain(make_invocation({})).facts["argv"] == ["cat", "--", "None/notes"]

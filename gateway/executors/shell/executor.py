@@ -79,7 +79,7 @@ class ShellExecutor(msgspec.Struct, frozen=True, kw_only=True):
             remove_folder(folder)
         script = self.program.text if isinstance(self.program, ShellScript) else None
         facts: dict[str, Json] = {
-            "argv": [argument.replace(f"{folder}/", "") for argument in command.argv],
+            "argv": [argument.replace(f"{folder}/", "") if folder else argument for argument in command.argv],
             "script": script,
             "confined_by": [*command.wrapper] or None,
             "directory": command.directory,

@@ -25,6 +25,7 @@ BAD = {"pattern": "((("}
         ({"anyOf": [5, {"type": "null"}]}, "x"),
         ({"allOf": [{"properties": {"a": {"items": [BAD]}}}]}, {"a": [1]}),
         ({"enum": [2**80]}, 2**80),
+        ({"properties": {"a": {"items": BAD}, "b": {"$ref": "#/properties/a/items"}}}, {"a": [1], "b": 1}),
     ],
 )
 def test_removed_keywords_never_reject_more_values(schema: JsonObject, value: Json) -> None:

@@ -71,6 +71,10 @@ def error_messages(schema: JsonObject, instance: Json) -> list[str]:
             "items.$ref: refers to #/$defs/nowhere, which the schema does not contain",
         ),
         (
+            {"properties": {"a": True, "b": {"$ref": "#/properties/a/items"}}},
+            "properties.b.$ref: refers to #/properties/a/items, which the schema does not contain",
+        ),
+        (
             {"$defs": {"unused": {"$ref": "https://example.com/schema.json"}}},
             (
                 "$defs.unused.$ref: can only refer to locations in the same schema (#/…), "

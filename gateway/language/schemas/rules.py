@@ -153,8 +153,8 @@ def _target(resolver: Json, reference: str) -> Json:
 
     try:
         return resolver.lookup(reference)
-    # ValueError: a JSON Pointer with an index that is not a number (`#/allOf/x`).
-    except (Unresolvable, ValueError):
+    # ValueError: a JSON Pointer with an index that is not a number (`#/allOf/x`). TypeError: a pointer into true or null.
+    except (Unresolvable, ValueError, TypeError):
         return None
 
 

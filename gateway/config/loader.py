@@ -61,6 +61,8 @@ class LoadedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Patterns in `include`, `prompt_files` and `mcp_json`. A new file that matches a pattern triggers a reload."""
     variables: Mapping[str, Variable]
     """Environment variables that `${env:…}` refers to, whether set or not."""
+    inserted: Mapping[str, Iterable[str]]
+    """The values of each `${…}`. In files of several directories, a `${file:…}` can have several values."""
     root: Path
     lock_file: Path
     """`mcp-gateway.lock` for config.yaml or a directory, otherwise `NAME.mcp-gateway.lock`."""
@@ -174,6 +176,7 @@ def load(path: Path, *, environ: Mapping[str, str] = os.environ) -> LoadedConfig
         secret_files=frozenset(interpolation.files),
         globs=tuple(dict.fromkeys(inclusion.globs)),
         variables=dict(interpolation.variables),
+        inserted=interpolation.inserted,
         root=inclusion.directory,
         lock_file=inclusion.directory / _lock_name(Path(path), inclusion.directory),
         problems=in_file_order((sources.problem(each, redactor) for each in found.values()), inclusion.digests),

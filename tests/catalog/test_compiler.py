@@ -166,6 +166,30 @@ async def test_version_changes_with_the_connection(compiled: Compile) -> None:
     assert one.resources["x:page"].version != two.resources["x:page"].version
 
 
+async def test_version_changes_with_interpolated_values(compiled: Compile, tmp_path: Path) -> None:
+    text = """
+        connections: {api: {base_url: "http://127.0.0.1:1", headers: {X-Key: "${file:key}"}}}
+        tools:
+          kept: {description: K, content: k}
+          ask: {description: A, http: {connection: api, url: /}}
+          deploy: {description: D, confirm: "Deploy to ${env:TARGET}?", shell: {command: [deploy]}}
+        resources:
+          page: {uri: "x:page", description: "${env:TARGET}", text: text}
+          target: {uri: "x:target", text: "${env:TARGET}"}
+    """
+
+    def versions(key: str, target: str) -> dict[str, str]:
+        (tmp_path / "key").write_text(key)
+        catalog = compiled(text, TARGET=target)
+        return {each.name: each.version for each in catalog.primitives()}
+
+    first = versions("one", "staging")
+    assert versions("one", "staging") == first
+    assert {name for name, version in versions("two", "staging").items() if version != first[name]} == {"ask"}
+    changed = {name for name, version in versions("one", "production").items() if version != first[name]}
+    assert changed == {"deploy", "target"}
+
+
 @asynccontextmanager
 async def answering(body: str) -> AsyncIterator[str]:
     """A server with one response, and its URL."""

@@ -21,6 +21,7 @@ from gateway.catalog.digests import (
     CLAIMS,
     INSTRUCTIONS,
     DefinitionDigest,
+    DefinitionDigests,
     Name,
     digests_of,
     instructions_of,
@@ -35,12 +36,14 @@ from gateway.catalog.skill_snapshot import find_skills
 from gateway.config.definition_source import not_offered, with_reviewed
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.loader import LoadedConfig, in_file_order
+from gateway.config.models.base import entries_named_by
 from gateway.config.models.content import Block
-from gateway.config.models.document import Document
+from gateway.config.models.document import LISTS, Document
+from gateway.config.reading.interpolation import EXPRESSION
 from gateway.config.reading.source_file import digest_of_json
 from gateway.errors import ConfigError
 from gateway.executors.shared_services import Services
-from gateway.json_types import DocumentPath
+from gateway.json_types import DocumentPath, Json
 from gateway.language.uris.matcher import overlap
 from gateway.net.authorization import Authorization, compile_connection, key_files
 from gateway.net.tls import files_of
@@ -107,7 +110,7 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
         profiles=profiles,
         defaults=document.defaults,
         accesses=accesses,
-        versions={name: _version(name, pin, loaded) for name, pin in pins.items()},
+        versions=_versions(pins, loaded),
         dependencies=dependencies,
         has_callers=document.auth is not None or loaded.is_hidden("auth"),
     )
@@ -166,14 +169,31 @@ def compile_catalog(  # noqa: PLR0913 - what a catalog is made of
     return catalog.with_primitives(compiled.primitives)
 
 
-def _version(name: Name, pin: DefinitionDigest, loaded: LoadedConfig) -> str:
-    parts = {part: digest for part, digest in pin.items() if part != "defaults"}
-    if name[0] == "resources" and name not in loaded.origins:
+def _versions(pins: DefinitionDigests, loaded: LoadedConfig) -> dict[Name, str]:
+    values = cache(lambda *path: _inserted(loaded.sources.written(path), loaded.inserted) if loaded.inserted else [])
+    return {name: _version(name, pin, loaded, values) for name, pin in pins.items() if name[0] in LISTS}
+
+
+def _version(name: Name, pin: DefinitionDigest, loaded: LoadedConfig, values: Callable[..., Json]) -> str:
+    """Digest a definition. In contrast to the lock, the digest covers the values of variables and secrets."""
+    parts: dict[str, Json] = {part: digest for part, digest in pin.items() if part != "defaults"}
+    config = getattr(loaded.document, name[0])[name[1]]
+    paths: list[DocumentPath] = [name, *entries_named_by(config)]
+    if (origin := loaded.origins.get(name)) is None and name[0] == "resources":
         # Subscribers are only notified if the content changes, and not, for example, the description.
-        written = loaded.sources.written(name)
-        backend = loaded.document.resources[name[1]].backend
-        parts["definition"] = digest_of_json([written.get("mime_type"), written.get(backend)])
-    return digest_of_json(parts)
+        paths[:1] = [(*name, "mime_type"), (*name, config.backend)]
+        parts["definition"] = digest_of_json([loaded.sources.written(path) for path in paths[:2]])
+    elif origin is not None and origin.path[0] == "openapi":
+        paths[0] = origin.path[:2]
+    return digest_of_json([parts, [values(*path) for path in paths]])
+
+
+def _inserted(written: Json, inserted: Mapping[str, Iterable[str]]) -> Json:
+    """Return the values of all `${…}` in a part of the files."""
+    if isinstance(written, str):
+        return [sorted(inserted.get(found[0], ())) for found in EXPRESSION.finditer(written)]
+    members = written.values() if isinstance(written, dict) else written if isinstance(written, list) else ()
+    return [values for member in members if (values := _inserted(member, inserted))]
 
 
 def _excluded(lock: Lock | None, lock_differences: Sequence[Difference], document: Document) -> dict[Name, str]:

@@ -47,7 +47,7 @@ class CompileContext(msgspec.Struct, frozen=True, kw_only=True):
     defaults: Defaults
     accesses: Accesses
     versions: Mapping[Name, str]
-    """Digests of definitions with their connections, databases, code and queries."""
+    """Digests of definitions with their connections, databases, code, queries and interpolated values."""
     dependencies: FileDependencies
     has_callers: bool
 

@@ -31,7 +31,7 @@ from gateway.errors import Severity
 from gateway.json_types import DocumentPath, Json
 
 # Matches the escape `$${`, an expression (whose default can contain one level of braces), or an unclosed `${`.
-_EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
+EXPRESSION: Final = re.compile(r"\$\$\{|\$\{((?:[^{}]|\{[^{}]*\})*)\}|\$\{")
 _ENVIRONMENT: Final = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(:-.*)?", re.DOTALL)
 # Random, so that digests of short secrets cannot be brute-forced.
@@ -75,6 +75,8 @@ class Interpolator:
         """Secrets that are written directly in a file. Excerpts of the file are shown with these secrets masked."""
         self.variables: dict[str, Variable] = {}
         """All environment variables that values refer to, whether set or not."""
+        self.inserted: dict[str, set[str]] = {}
+        """The values of each expression such as `${file:key}`, which is relative to the directory of its file."""
         self._environ = environ
         self._texts: dict[Path, str | UnreadableError] = {}
 
@@ -131,13 +133,15 @@ class Interpolator:
         parts: list[Part] = []
         literal = ""
         end = 0
-        for match in _EXPRESSION.finditer(text):
+        for match in EXPRESSION.finditer(text):
             literal += text[end : match.start()]
             end = match.end()
             if match[0] == "$${":
                 literal += "${"
             else:
-                parts += [literal, self._inserted(match[1], source, use)]
+                inserted = self._inserted(match[1], source, use)
+                self.inserted.setdefault(match[0], set()).add(inserted.text)
+                parts += [literal, inserted]
                 literal = ""
         literal += text[end:]
         return InterpolatedText(tuple(part for part in (*parts, literal) if part != "")) if parts else literal

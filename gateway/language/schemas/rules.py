@@ -153,7 +153,7 @@ def _target(resolver: Json, reference: str) -> Json:
 
     try:
         return resolver.lookup(reference)
-    # ValueError: a JSON Pointer with an index that is not a number (`#/allOf/x`). TypeError: a pointer into true or null.
+    # ValueError: a JSON Pointer with an index that is not a number (`#/allOf/x`). TypeError: a pointer into true.
     except (Unresolvable, ValueError, TypeError):
         return None
 

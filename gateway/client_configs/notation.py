@@ -4,7 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +40,7 @@ def nested(path: Sequence[str], value: Json) -> dict[str, Json]:
 
 
 _INDENT: Final = "  "
+_YAML_NULL: Final = "tag:yaml.org,2002:null"
 
 
 def _render_json(document: Mapping[str, Json]) -> str:
@@ -190,23 +191,39 @@ def _parse_yaml(text: str) -> Json:
 
 
 def _put_yaml(text: str, path: Sequence[str], value: Json) -> str:
-    document = _parse_yaml(text)
+    _parse_yaml(text)  # raises an error if the text is not valid YAML
     if _has_comments(text):
         raise NotEditableError("it contains comments, which would be lost")
-    parent = document
-    for key in path[:-1]:
-        if isinstance(parent, dict) and parent.get(key) is None:
-            parent[key] = {}
-        parent = parent[key] if isinstance(parent, dict) else None
-    if not isinstance(parent, dict):
-        raise NotEditableError("it contains a value of another type where a mapping is expected")
-    parent[path[-1]] = value
-    return _render_yaml(document)
+    # Edit nodes instead of values, because YAML 1.1 would change scalars such as `off`, `0123` and `1:30`.
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if root is None:
+        return _render_yaml(nested(path, value))
+    parent, (key, *below) = root, path
+    while isinstance(parent, yaml.MappingNode):
+        node = next((node for name, node in parent.value if name.value == key), None)
+        if node is None or not below or node.tag == _YAML_NULL:
+            rendered = yaml.compose(_render_yaml(nested((key, *below), value)), Loader=yaml.SafeLoader)
+            assert isinstance(rendered, yaml.MappingNode)  # noqa: S101 - the YAML of a dict
+            [entry] = rendered.value
+            parent.value[:] = [entry if pair[0].value == key else pair for pair in parent.value]
+            if node is None:
+                parent.value.append(entry)
+            edited: str = yaml.serialize(root, Dumper=yaml.SafeDumper, allow_unicode=True)
+            return edited
+        parent, (key, *below) = node, below
+    raise NotEditableError("it contains a value of another type where a mapping is expected")
 
 
 def _has_comments(text: str) -> bool:
-    tokens = yaml.scan(text, Loader=yaml.SafeLoader)
-    return any("#" in text[one.end_mark.index : other.start_mark.index] for one, other in pairwise(tokens))
+    tokens = list(yaml.scan(text, Loader=yaml.SafeLoader))
+    between = (text[one.end_mark.index : other.start_mark.index] for one, other in pairwise(tokens))
+    # The token of a block scalar contains a comment after its indicator (YAML 1.2 §8.1.1).
+    headers = (
+        text[each.start_mark.index :].partition("\n")[0]
+        for each in tokens
+        if isinstance(each, yaml.ScalarToken) and each.style in {"|", ">"}
+    )
+    return any("#" in part for part in chain(between, headers))
 
 
 JSON: Final = Notation("json", _render_json, _parse_json, _put_json)

@@ -74,6 +74,14 @@ def test_yaml_keeps_other_values() -> None:
     assert after == expected
 
 
+def test_yaml_keeps_the_text_of_other_scalars() -> None:
+    # YAML 1.1 reads these scalars as booleans and numbers, and YAML 1.2 reads them as text or other numbers.
+    before = "mode: off\nzip: 0123\nat: 1:30\nsum: 1_000\nname: 'no'\ns:\n  a: &a {cmd: yes}\n  b: *a\nmode: on\n"
+    after = YAML.put(before, ("s", "ops"), {"cmd": "no"})
+    # Anchors have new names.
+    assert after.replace("id001", "a") == before.replace("  b: *a\n", "  b: *a\n  ops:\n    cmd: 'no'\n")
+
+
 @pytest.mark.parametrize("value", ["s:\n", "s: ~\n", "s: null\nt: 1\n", ""])
 def test_yaml_with_an_empty_section_is_filled(value: str) -> None:
     found = YAML.parse(YAML.put(value, ("s", "ops"), {"cmd": "o"}))
@@ -93,6 +101,7 @@ def test_yaml_with_an_empty_section_is_filled(value: str) -> None:
         (TOML, "s = {a = {}}\n"),
         (TOML, '[s.a]\nurl = """\n[s.ops]\n"""\n'),
         (YAML, "s: {a: 1} # why\n"),
+        (YAML, "s:\n  a: | # why\n    b\n"),
         (YAML, "s: a\n"),
         (YAML, "s: [a]\n"),
         (YAML, "s: [\n"),

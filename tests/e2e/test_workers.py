@@ -115,6 +115,7 @@ async def test_every_worker_reports_for_all_and_all_reload_and_end(config: Path,
         assert await daemon.exit_code(within=SECONDS) == 0
         logged = [orjson.loads(line) for line in daemon.errors]
         assert {entry["worker"] for entry in logged if entry["event"] == "reloaded"} == {0, 1}
+        assert not [line for line in daemon.errors if "GET /status" in line]  # a request between the workers
         assert are_gone(processes)
         # SQLite can leave its -shm and -wal files if both workers close a database at the same time.
         names = {each.name.removesuffix("-shm").removesuffix("-wal") for each in (tmp_path / "state").iterdir()}

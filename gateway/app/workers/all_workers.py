@@ -61,7 +61,7 @@ class AllWorkers:
 @asynccontextmanager
 async def worker_endpoint(worker: Worker, app: App) -> AsyncIterator[None]:
     """Serve requests of the other workers and of the supervisor on the worker's Unix socket."""
-    runner = web.ServerRunner(web.Server(partial(_answer, app)), shutdown_timeout=1)
+    runner = web.ServerRunner(web.Server(partial(_answer, app), access_log=None), shutdown_timeout=1)
     await runner.setup()
     path = socket_path(Path(worker.directory), worker.number)
     with suppress(FileNotFoundError):

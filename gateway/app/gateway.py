@@ -8,7 +8,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -54,6 +54,7 @@ class Gateway:
         serves_one_request: bool = False,
         worker: Worker | None = None,
         opens_console: bool = False,
+        hidden_events: Set[str] = frozenset(),
     ) -> None:
         """Create a daemon that is not started yet.
 
@@ -63,6 +64,7 @@ class Gateway:
             serves_one_request: wait up to `connect_timeout` for the lists of upstream servers, and do not serve HTTP.
             worker: the parameters of this worker, or None if the daemon is a single process.
             opens_console: serve the console even without `listen.console`.
+            hidden_events: log records of these events are not written.
         """
         self._settings: Final = settings
         self._worker: Final = worker
@@ -79,6 +81,7 @@ class Gateway:
             worker=worker,
             serves_one_request=serves_one_request,
             opens_console=opens_console,
+            hidden_events=hidden_events,
         )
         self._watchdog: ExitWatchdog | None = None
         self.console_link: str | None = None

@@ -11,7 +11,7 @@ import random
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -69,10 +69,12 @@ class Logs:
         style: LogFormat | None,
         mask: Mask,
         worker: int | None = None,
+        hidden_events: Set[str] = frozenset(),
         descriptor: int = 2,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """If there are several workers, each line contains the worker's number as `worker`."""
+        self._hidden_events: Final = hidden_events
         is_terminal = os.isatty(descriptor)
         self.level: LogLevel = level
         self.package_levels: Final[dict[str, str]] = {}
@@ -180,6 +182,8 @@ class Logs:
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(lowest))
 
     def _at_level(self, logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+        if event["event"] in self._hidden_events:
+            raise structlog.DropEvent
         # `exception` is a method, not a level.
         if method in LEVELS and not _levels_of(logger.package).isEnabledFor(_number(method)):
             raise structlog.DropEvent

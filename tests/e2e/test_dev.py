@@ -157,6 +157,7 @@ def test_calls_and_changes_are_shown_live(folder: Path, place: str) -> None:
         dev.process.send_signal(signal.SIGINT)
         assert dev.ended() == 0
     assert ("\x1b" in dev.raw) is (place == "terminal")
+    assert dev.raw.count("did you mean `content`?") == 1
 
 
 def test_plugin_output_is_shown_in_whole_lines(folder: Path) -> None:

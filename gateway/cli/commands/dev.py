@@ -41,6 +41,8 @@ _STATUS_SECONDS: Final = 0.25
 _POLL: Final = timedelta(seconds=2)
 """How often an invalid file is checked for changes on file systems without change events."""
 _PAGE: Final = '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={url}">\n'
+_HIDDEN_EVENTS: Final = frozenset({"reload refused"})
+"""Log records that are not written, because `show_problems` prints the same errors."""
 _MAX_REASON: Final = 300
 _MAX_ARGUMENTS_LENGTH: Final = 120
 _OUTCOMES: Final = {
@@ -59,7 +61,7 @@ def parser(name: str) -> Parser:
         epilog=f"""\
 examples:
   {name} config.yaml
-  {name} config.yaml --http :9000
+  {name} config.yaml --http 127.0.0.1:9000
   {name} config.yaml --open                  the console in the browser
   {name} config.yaml --log-level debug       every message, too
 
@@ -108,7 +110,9 @@ async def develop(settings: Settings, lines: "ActivityLines", *, browser_folder:
     while True:
         # Take the time before loading the file, so that a change during loading is noticed.
         began_at = time.time_ns()
-        gateway = Gateway(settings, observers=[lines], opens_console=browser_folder is not None)
+        gateway = Gateway(
+            settings, observers=[lines], opens_console=browser_folder is not None, hidden_events=_HIDDEN_EVENTS
+        )
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(gateway)

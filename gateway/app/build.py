@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final
@@ -97,7 +97,7 @@ async def build(  # noqa: PLR0913 - the inputs of the daemon
     worker: Worker | None = None,
     serves_one_request: bool = False,
     opens_console: bool = False,
-    hidden_events: Set[str] = frozenset(),
+    hidden_events: frozenset[str] = frozenset(),
 ) -> App:
     """Load the configuration, and start everything except the listeners. See `Gateway` for the arguments."""
     redactor, number = LiveRedactor(), 0 if worker is None else worker.number

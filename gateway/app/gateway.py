@@ -8,7 +8,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
@@ -46,7 +46,7 @@ EXIT_SECONDS: Final = 1.0
 class Gateway:
     """Runs one daemon. `async with` loads the configuration, and `serve` listens until a stop signal."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the inputs of the daemon
         self,
         settings: Settings,
         *,
@@ -54,7 +54,7 @@ class Gateway:
         serves_one_request: bool = False,
         worker: Worker | None = None,
         opens_console: bool = False,
-        hidden_events: Set[str] = frozenset(),
+        hidden_events: frozenset[str] = frozenset(),
     ) -> None:
         """Create a daemon that is not started yet.
 

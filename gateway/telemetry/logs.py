@@ -11,7 +11,7 @@ import random
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -69,7 +69,7 @@ class Logs:
         style: LogFormat | None,
         mask: Mask,
         worker: int | None = None,
-        hidden_events: Set[str] = frozenset(),
+        hidden_events: frozenset[str] = frozenset(),
         descriptor: int = 2,
         environ: Mapping[str, str] = os.environ,
     ) -> None:

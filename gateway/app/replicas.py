@@ -104,8 +104,12 @@ class CatalogAgreement:
         while True:
             self._has_changed.clear()
             differing: frozenset[ListKind] = frozenset()
-            with suppress(StoreUnavailableError):
+            try:
                 differing = await self._differing()
+            except StoreUnavailableError:
+                pass
+            except Exception:  # Boundary: an error of Redis must not delay all later announcements forever
+                log.exception("lists not compared with other replicas")
             if self._has_changed.is_set():
                 continue
             if not differing:

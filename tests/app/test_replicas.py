@@ -126,22 +126,23 @@ def lists(tools: str, prompts: str) -> Catalog:
     return replace(catalog(1), fingerprints={"tools": tools, "prompts": prompts, "resources": "same"})
 
 
+async def agreeing(stack: AsyncExitStack, server: RedisServer) -> tuple[CatalogStore, ChangeNotifier]:
+    replica = await stack.enter_async_context(Replica(server.url, clock=lambda: 1000.0))
+    store, events = CatalogStore(lists("old", "old")), Events()
+    agreement = CatalogAgreement(replica, store=store, events=events)
+    stack.push_async_callback(agreement.close)
+    notifier = ChangeNotifier(store, CallerCatalogs(), events=events, agreement=agreement)
+    events.subscribe(AnnouncementsDue, partial(announce, notifier=notifier))
+    await replica.open()
+    return store, notifier
+
+
 async def test_change_is_held_while_an_earlier_announcement_is_repeated(
     stack: AsyncExitStack, server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replicas, "_FOLLOW_SECONDS", 0.5)
-    stores: list[CatalogStore] = []
-    notifiers: list[ChangeNotifier] = []
-    for _ in range(2):
-        replica = await stack.enter_async_context(Replica(server.url, clock=lambda: 1000.0))
-        store, events = CatalogStore(lists("old", "old")), Events()
-        agreement = CatalogAgreement(replica, store=store, events=events)
-        stack.push_async_callback(agreement.close)
-        notifier = ChangeNotifier(store, CallerCatalogs(), events=events, agreement=agreement)
-        events.subscribe(AnnouncementsDue, partial(announce, notifier=notifier))
-        await replica.open()
-        stores.append(store)
-        notifiers.append(notifier)
+    members = [await agreeing(stack, server) for _ in range(2)]
+    stores, notifiers = zip(*members, strict=True)
     here, there = stores
     async with asyncio.timeout(SECONDS):
         while await server.client.hlen("mcp-gateway:catalogs") < 6:
@@ -163,6 +164,17 @@ async def test_change_is_held_while_an_earlier_announcement_is_repeated(
         serve(there, lists("old", "new"))
         await until(lambda: bool(subscription.outbox.messages))
         assert "prompts" in announced()
+
+
+async def test_error_of_redis_does_not_stop_announcements(stack: AsyncExitStack, server: RedisServer) -> None:
+    await server.client.set("mcp-gateway:catalogs", "not a hash")
+    with capture_logs() as logs:
+        store, notifier = await agreeing(stack, server)
+        await until(lambda: any(each["event"] == "lists not compared with other replicas" for each in logs))
+    with notifier.listen(frozenset({"tools"}), frozenset(), scopes=None) as subscription:
+        serve(store, lists("new", "old"))
+        await until(lambda: bool(subscription.outbox.messages))
+    await server.client.delete("mcp-gateway:catalogs")
 
 
 MALFORMED: Final[list[dict[Any, Any]]] = [

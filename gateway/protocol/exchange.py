@@ -33,6 +33,8 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     """Header fields of the HTTP request, with lower-case names."""
     access_token: Credential | None = None
     """The verified access token, for token exchange."""
+    is_proxied: bool = False
+    """Whether the request came through a reverse proxy, even if `headers` are missing."""
 
     @property
     def principal(self) -> str | None:
@@ -59,7 +61,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
             is_loopback = ip_address(self.address).is_loopback
         except ValueError:
             return False
-        return is_loopback and _FORWARDING_HEADERS.isdisjoint(self.headers)
+        return is_loopback and not self.is_proxied and _FORWARDING_HEADERS.isdisjoint(self.headers)
 
     @property
     def owner_key(self) -> str:

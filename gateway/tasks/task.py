@@ -30,6 +30,8 @@ class TaskCaller(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     binding: str
     address: str
+    is_local: bool = False
+    """Whether the client ran on this machine, and did not connect through a reverse proxy."""
     counted_as: str
     view: str | None = None
     revision: str

@@ -22,6 +22,7 @@ from tests.e2e.daemon import serving as daemon_serving
 from tests.local_server import listening
 from tests.messages import BOTH, modern_headers, modern_request
 from tests.sign_in_server import Provider, provider
+from tests.waiting import until
 
 SECONDS: Final = 40
 ANN: Final = "key-of-ann-0123456789"
@@ -47,11 +48,14 @@ class Served:
         """The listener of the console."""
 
     async def result(self, key: str | None, **params: Any) -> dict[str, Any]:
-        named = {"name": "whoami", "arguments": {}, **params}
-        headers = {**modern_headers("tools/call", named), "Accept": BOTH}
+        return await self.ask(key, "tools/call", {"name": "whoami", "arguments": {}, **params})
+
+    async def ask(self, key: str | None, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        name = str(params.get("taskId", params.get("name")))
+        headers = {**modern_headers(method, params), "Mcp-Name": name, "Accept": BOTH}
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        async with self.http.post(self.url, json=modern_request("tools/call", named), headers=headers) as response:
+        async with self.http.post(self.url, json=modern_request(method, params), headers=headers) as response:
             text = await response.text()
         # A slow response is an event stream.
         answer = text.rpartition("\ndata: ")[2] if response.content_type == "text/event-stream" else text
@@ -452,6 +456,44 @@ async def test_tokens_survive_a_killed_daemon(tmp_path: Path, idp: Provider) -> 
         await daemon.process.wait()
     async with daemon_serving(config, *flags) as daemon, aiohttp.ClientSession() as http:
         assert await Served(await daemon.url(), http).text(ANN) == "ann"
+
+
+async def test_restarted_task_of_a_proxied_client_has_no_tokens_of_the_local_user(
+    tmp_path: Path, idp: Provider
+) -> None:
+    file = file_for(idp, auth=False)
+    is_held = tmp_path / "is-held"
+    whoami = file["tools"]["whoami"]
+    file["tools"]["later"] = {**whoami, "task": {"mode": "required", "restart": 1}, "annotations": {"idempotent": True}}
+    file["tools"]["hold"] = {"description": "Hold.", "shell": {"script": f"touch {is_held}; sleep 600"}}
+    file["limits"] = {"concurrency": {"per_caller": 1}}
+    config = tmp_path / "config.yaml"
+    config.write_text(json.dumps(file))
+    flags = ("--http", "127.0.0.1:0", "--state-dir", str(tmp_path / "state"))
+    capabilities: dict[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+    asked = {"_meta": {"io.modelcontextprotocol/clientCapabilities": capabilities}}
+    tasks: dict[str, str] = {}
+    async with daemon_serving(config, *flags) as daemon, aiohttp.ClientSession() as http:
+        served = Served(await daemon.url(), http)
+        assert (await served.sign_in(None))[0] == 200
+        holding = asyncio.create_task(served.result(None, name="hold"))
+        await until(is_held.exists)  # further calls wait for the permit
+        for proxy in ("", "1.1 proxy"):
+            http.headers.update({"Via": proxy} if proxy else {})
+            tasks[proxy] = (await served.result(None, name="later", **asked))["taskId"]
+        daemon.process.kill()
+        await daemon.process.wait()
+        await asyncio.gather(holding, return_exceptions=True)
+    async with daemon_serving(config, *flags) as daemon, aiohttp.ClientSession() as http:
+        served = Served(await daemon.url(), http)
+
+        async def text(task_id: str) -> str:
+            while (found := await served.ask(None, "tasks/get", {"taskId": task_id, **asked}))["status"] == "working":
+                await asyncio.sleep(0.05)
+            return str(found["result"]["content"][0]["text"])
+
+        assert await text(tasks[""]) == "ann"
+        assert "does not identify its users" in await text(tasks["1.1 proxy"])
 
 
 async def test_client_metadata_document_is_served(tmp_path: Path, idp: Provider) -> None:

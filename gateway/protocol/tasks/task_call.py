@@ -304,6 +304,7 @@ class TaskCall:
                 identity=call.caller.identity,
                 binding=call.caller.binding.value,
                 address=call.caller.address,
+                is_local=call.caller.is_local,
                 counted_as=call.caller.rate_limit_key,
                 revision=call.revision,
                 view=call.caller.view,
@@ -380,6 +381,7 @@ async def rerun(run: TaskRun, server: ServerState, *, catalog_for: Callable[[Cal
             identity=task.caller.identity,
             address=task.caller.address,
             view=task.caller.view,
+            is_proxied=not task.caller.is_local,
         )
     try:
         catalog = catalog_for(caller)

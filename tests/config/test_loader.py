@@ -553,5 +553,14 @@ def test_pattern_matches_like_glob(
     assert _files(found) == _files(Path(os.path.normpath(folder / each)) for each in named)
 
 
+@pytest.mark.parametrize("pattern", ["**/x.yaml", "*/**/x.yaml"])
+def test_directory_with_several_names_is_found_by_its_first_name(tmp_path: Path, pattern: str) -> None:
+    """The order of directory entries depends on the file system."""
+    write(tmp_path, {"a/x.yaml": ""})
+    for number in range(20):
+        (tmp_path / f"link-{number}").symlink_to("a")
+    assert FilePattern(tmp_path, pattern).found() == [tmp_path / "a" / "x.yaml"]
+
+
 def _files(paths: Iterable[Path]) -> set[Path]:
     return {path.resolve() for path in paths if path.is_file()}

@@ -71,7 +71,7 @@ class _Search:
             return
         deep = steps.index("**")
         after = steps[deep + 1 :]
-        for start in self.paths(directory, steps[:deep]) if deep else [directory]:
+        for start in sorted(self.paths(directory, steps[:deep])) if deep else [directory]:
             for below, names in self._directories(start, len(after)):
                 yield from self.paths(below, after) if after else (f"{below}/{name}" for name in names)
 
@@ -87,7 +87,8 @@ class _Search:
             except OSError:  # removed in the meantime
                 continue
             identity = found.st_dev, found.st_ino, remaining
-            directories[:] = [name for name in directories if not name.startswith(".")]
+            # File systems return entries in different orders, and only the first path of a directory counts.
+            directories[:] = sorted(name for name in directories if not name.startswith("."))
             if identity in self._entered:
                 directories.clear()
             else:

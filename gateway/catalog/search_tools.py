@@ -53,7 +53,14 @@ class ToolIndex:
 
     def ranked(self, query: str, *, limit: int) -> Sequence[int]:
         """Return the indexes of matching tools, best first. Tools with equal scores keep their order."""
-        terms = {term for word in words(query) for term in self._terms(word)}
+        terms: dict[str, float] = {}
+        for word in words(query):
+            forms = self._terms(word)
+            # A rare form must not outrank the word itself: a search for `repo` also finds `report`.
+            rarity = min(map(self._rarity, forms), default=0)
+            for form in forms:
+                weight = rarity if form == word or word not in forms else rarity / 2
+                terms[form] = max(weight, terms.get(form, 0))
         scores = ((self._score(position, terms), -position) for position in range(len(self._counts)))
         return [-position for score, position in sorted(scores, reverse=True)[:limit] if score > 0]
 
@@ -66,11 +73,13 @@ class ToolIndex:
             return forms
         return [known for known in self._holders if known.startswith(word)]
 
-    def _score(self, position: int, terms: Iterable[str]) -> float:
+    def _score(self, position: int, terms: Mapping[str, float]) -> float:
         count = self._counts[position]
         damping = _K1 * (1 - _B + _B * self._lengths[position] / self._mean)
         return sum(
-            self._rarity(term) * count[term] * (_K1 + 1) / (count[term] + damping) for term in terms if term in count
+            weight * count[term] * (_K1 + 1) / (count[term] + damping)
+            for term, weight in terms.items()
+            if term in count
         )
 
     def _rarity(self, term: str) -> float:

@@ -88,6 +88,11 @@ def test_short_words_match_only_longer_forms(query: str, name: str) -> None:
     assert bool(ToolIndex([{"name": name}]).ranked(query, limit=1)) is name.startswith(query)
 
 
+def test_other_words_with_the_same_start_rank_last() -> None:
+    tools = [{"name": name} for name in ("report_bug", "list_repo", "get_repo", "delete_repo")]
+    assert ToolIndex(tools).ranked("repo", limit=4) == [1, 2, 3, 0]
+
+
 UNSPACED = {
     "删除仓库中的文件": ["删除", "仓库", "文件", "请删除文件", "删"],
     "リポジトリを検索する": ["検索", "リポジトリ", "ﾘﾎﾟｼﾞﾄﾘ", "検索したい"],

@@ -71,7 +71,7 @@ Argv = Annotated[list[ArgvItem], Field(min_length=1), BeforeValidator(_not_a_lin
 
 
 class ProcessLimits(Model):
-    """Limits of the child process and its descendants.."""
+    """Limits of the child process and its descendants."""
 
     memory: Annotated[Size, Field(ge=2**20)] | None = None
     """Address space of each process. Programs cannot start with less than 1MiB."""

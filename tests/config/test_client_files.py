@@ -49,6 +49,7 @@ def test_commented_out_servers_are_ignored(tmp_path: Path, text: str) -> None:
         ('{"mcpServers": {}}\n{}', "2:1"),
         ('{"mcpServers": {} # no\n}', "1:19"),
         ('{\n /* {"mcpServers": {}}', "2:2"),
+        ('{"mcpServers": {}}\n/*/', "2:1"),
         ('{"mcpServers": {"a": {"command": "x\\q"}}}', "1:36"),
         ('{"mcpServers": {"a": {"command": "x\n"}}}', "1:36"),
         ('{"mcpServers": {"a": {"command": "x}}}', "1:39"),

@@ -50,7 +50,7 @@ def compose_json(source: SourceFile) -> tuple[Node | None, list[Diagnostic]]:
 
 def _without_comment(match: re.Match[str]) -> str:
     text = match[0]
-    is_unclosed = text.startswith("/*") and not text.endswith("*/")
+    is_unclosed = text.startswith("/*") and not text.endswith("*/", 2)
     return text if text.startswith('"') or is_unclosed else re.sub(r"[^\r\n]", " ", text)
 
 

@@ -235,6 +235,24 @@ async def test_postgresql_reads_the_text_of_inputs(postgresql: Postgresql, tmp_p
         )
 
 
+@pytest.mark.build
+async def test_procedure_returns_dates_after_a_query_of_unknown_types(postgresql: Postgresql, tmp_path: Path) -> None:
+    await postgresql.run(
+        *TYPES,
+        "CREATE OR REPLACE PROCEDURE times(OUT day date, OUT at timestamptz, OUT ratio real) LANGUAGE sql"
+        " AS $$ SELECT date '2026-01-02', timestamptz '2026-01-02 03:04:05+00', real '0.5' $$",
+    )
+    tools: dict[str, Any] = {
+        "document": {
+            "sql": {"writes": True, "query": "SELECT (SELECT d FROM documents d) AS document", "single": True}
+        },
+        "times": {"sql": {"writes": True, "query": "CALL times(NULL, NULL, NULL)", "single": True}},
+    }
+    async with on_database(tmp_path, postgresql.url, tools, pool=1) as client:
+        assert await client.value("document") == {"document": "(1,'a':1,$2.00)"}
+        assert await client.value("times") == {"day": "2026-01-02", "at": "2026-01-02T03:04:05Z", "ratio": 0.5}
+
+
 SESSION_STATE: Final[dict[str, tuple[str, str]]] = {
     # A statement that changes the state of its session, and a query that returns a row if the state persists.
     "setting": ("SELECT set_config('search_path', 'nowhere', false)", "SELECT 1 WHERE current_schemas(false) = '{}'"),

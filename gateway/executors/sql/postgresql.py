@@ -233,7 +233,7 @@ class PostgresqlSession:
             types = await self._connection.fetch(
                 "SELECT nspname, typname FROM pg_catalog.pg_type JOIN pg_catalog.pg_namespace n ON n.oid = typnamespace"
                 " WHERE typtype = 'b' AND typelem = 0 AND NOT (nspname = 'pg_catalog' AND typname = ANY($1))",
-                _LOSSLESS,
+                _LOSSLESS | _AS_JSON,  # CALL keeps its dates
             )
             for schema, name in types:
                 await self._connection.set_type_codec(

@@ -177,6 +177,14 @@ def test_default_of_a_field_is_its_value() -> None:
     assert bound(take, {}) == {"tags": [], "size": 3}
 
 
+def test_default_in_a_hint_is_its_value() -> None:
+    def f(size: Annotated[int, Field(default=3)], parts: Annotated[list[str], Field(default_factory=list)]) -> None: ...
+
+    assert "required" not in signature_of(f).input_schema
+    assert bound(f, {}) == {"size": 3, "parts": []}
+    assert bound(f, {"size": 4, "parts": ["a"]}) == {"size": 4, "parts": ["a"]}
+
+
 def test_defaults_without_json_form_are_not_in_the_schema() -> None:
     def take(a: str = None, b: object = object()) -> None: ...  # type: ignore[assignment]  # noqa: RUF013 - people write it
 

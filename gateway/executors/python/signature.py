@@ -43,7 +43,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, str]
     """The fields of `arguments` by the names of the parameters."""
     filled: frozenset[str]
-    """The names of the parameters whose default is declared with `= Field(…)`."""
+    """The names of the parameters without a default, or whose default is declared with `Field(…)`."""
     context_parameter: str | None
     takes_others: bool
 
@@ -201,10 +201,10 @@ class _ParameterCollector:
         field = self.parameters[name] = f"p{len(self.parameters)}"
         if isinstance(default, FieldInfo):
             self._fields[field] = Annotated[hint, default, Field(alias=name)]
-            if not default.is_required():
-                self.filled.add(name)
-        elif default is inspect.Parameter.empty:
+            self.filled.add(name)
+        elif default is inspect.Parameter.empty:  # or `Annotated[…, Field(default=…)]`
             self._fields[field] = Annotated[hint, Field(alias=name)]
+            self.filled.add(name)
         else:
             self._fields[field] = Annotated[hint, Field(alias=name)], _checked_default(hint, default)
 

@@ -73,7 +73,7 @@ def _number(query: Mapping[str, str], name: str) -> int | None:
 
 MAX_CALLS: Final = 2000
 MAX_NEW: Final = 100
-"""Maximum calls that `since` returns, because a page cannot show hundreds of calls per second."""
+"""Maximum new calls that `since` returns, because a page cannot show hundreds of calls per second."""
 MAX_BYTES: Final = 16 * 2**20
 """Maximum total size of the bodies and log lines of ended calls, in bytes."""
 MAX_REFUSALS: Final = 100
@@ -202,7 +202,10 @@ class RecordedCalls:
         """Return the calls that started or ended after `number`, and the number of calls that were skipped."""
         records = chain(self._ended.values(), self._running.values())
         found = sorted((record for record in records if record.last_seq > number), key=lambda record: record.last_seq)
-        shown = found[-MAX_NEW:]
+        # Include all ends of earlier calls, because a page would otherwise show these calls as running forever.
+        ended = [record for record in found if record.seq <= number]
+        began = [record for record in found if record.seq > number]
+        shown = [*ended, *began[-MAX_NEW:]]
         return {"calls": [record.summary() for record in shown], "skipped": len(found) - len(shown)}
 
     @property

@@ -1,4 +1,4 @@
-"""The event stream of the console: events, limits, resumption and end."""
+"""The event stream of the console: events, limits and end."""
 
 import asyncio
 from collections.abc import Callable
@@ -206,6 +206,17 @@ def test_further_new_calls_are_counted() -> None:
     assert [call["name"] for call in found["calls"]] == [f"t{number}" for number in range(30, MAX_NEW + 30)]
     assert found["skipped"] == 30
     assert calls.since(calls.next_number()) == {"calls": [], "skipped": 0}
+
+
+def test_end_of_an_earlier_call_is_never_skipped() -> None:
+    calls, earlier = RecordedCalls(), call_of("tools/call", "earlier")
+    calls.began(earlier)
+    since = calls.next_number()
+    calls.ended(earlier, CallResult(outcome=Outcome.OK, seconds=0.01, response=b"{}"))
+    run(calls, MAX_NEW + 30)
+    found = calls.since(since)
+    assert (found["calls"][0]["name"], found["calls"][0]["outcome"]) == ("earlier", "ok")
+    assert (len(found["calls"]), found["skipped"]) == (1 + MAX_NEW, 30)
 
 
 async def test_queue_of_a_slow_watcher_is_bounded() -> None:

@@ -6,9 +6,8 @@ streams that outlive the credential of the client.
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import count
 from typing import Final
 
 import structlog
@@ -30,8 +29,8 @@ log: Final = structlog.get_logger(__name__)
 
 CALLS_SECONDS: Final = 0.5
 """Seconds between events for the calls of this worker."""
-_TICKS: Final = 4
-"""Number of these intervals between events for the status and the calls of other workers."""
+STATUS_SECONDS: Final = 2.0
+"""Seconds between events for the status and the calls of other workers."""
 KEEPALIVE_SECONDS: Final = 15.0
 _FIELDS: Final = {"Cache-Control": "no-store, no-transform"}
 """`no-transform` prevents proxies from compressing and buffering the stream."""
@@ -109,7 +108,7 @@ class EventEndpoint:
         if self._task is None:
             self._states, self._told = self._own.upstream_states(), self._own.calls.next_number()
             self._heard = self._told
-            self._task = asyncio.get_running_loop().create_task(self._publish_all(), name="console status")
+            self._task = asyncio.get_running_loop().create_task(self._publish_all(), name="console events")
         try:
             yield
         finally:
@@ -118,16 +117,12 @@ class EventEndpoint:
                 self._task = self._status = None
 
     async def _publish_all(self) -> None:
-        for tick in count():
-            try:
-                self._publish_calls()
-                if tick % _TICKS == 0:
-                    await self._publish_status()
-            except Exception:  # Boundary: one failure must not stop later events
-                log.exception("console status failed")
-            await asyncio.sleep(CALLS_SECONDS)
+        # Use two tasks, because a worker that does not respond delays the status by seconds.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_repeated(self._publish_calls, seconds=CALLS_SECONDS), name="console calls")
+            group.create_task(_repeated(self._publish_status, seconds=STATUS_SECONDS), name="console status")
 
-    def _publish_calls(self) -> None:
+    async def _publish_calls(self) -> None:
         since, self._told = self._told, self._own.calls.next_number()
         if self._feed.wants_calls:
             self._feed.publish_calls(**self._own.calls.since(since))
@@ -145,6 +140,15 @@ class EventEndpoint:
             self._feed.publish_calls(each["calls"], skipped=each["skipped"])
         self._status = _merged_status(self._own.status(), [each["status"] for each in others])
         self._feed.publish("status", self._status, is_state=True)
+
+
+async def _repeated(publish: Callable[[], Awaitable[None]], *, seconds: float) -> None:
+    while True:
+        try:
+            await publish()
+        except Exception:  # Boundary: one failure must not stop later events
+            log.exception("console status failed")
+        await asyncio.sleep(seconds)
 
 
 def _merged_status(own: JsonObject, others: Sequence[JsonObject]) -> JsonObject:

@@ -1,15 +1,17 @@
 """The event stream of the console: events, limits and end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 import pytest
 
+from gateway.console.event_endpoint import EventEndpoint
 from gateway.console.event_feed import MAX_CALLS, MAX_OTHERS, MAX_WATCHERS, EventFeed
 from gateway.console.recorded_calls import MAX_NEW, RecordedCalls
+from gateway.json_types import Json
 from gateway.telemetry.observer import CallResult, Outcome
 from tests.behaviour.following import save
 from tests.console.watching import CONSOLE, Seen, watched
@@ -171,6 +173,22 @@ async def test_slow_page_does_not_block_calls(tmp_path: Path) -> None:
             await daemon.call("greet")
             await events.until(is_call("greet", "ok"))
         slow.close()
+
+
+async def test_worker_that_does_not_respond_does_not_delay_the_calls_of_other_workers(tmp_path: Path) -> None:
+    async def ask_silent_worker(_method: str, _path: str) -> Sequence[Json]:
+        return await asyncio.Future()
+
+    async with watched(tmp_path, FILE) as daemon:
+        app = daemon.gateway.app
+        assert app.console_worker is not None
+        feed, requests = EventFeed(), app.console_worker.http.active_requests
+        stream = EventEndpoint(feed, own=app.console_worker, ask_others=ask_silent_worker, active_requests=requests)
+        with stream._publishing_status(), feed.watch() as watcher:
+            for _ in range(2):
+                await daemon.call("greet")
+                assert b'"greet"' in (await watcher.get() or b"")
+        await stream.close()
 
 
 async def test_unwatched_feed_does_no_work(tmp_path: Path) -> None:

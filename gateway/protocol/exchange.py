@@ -10,9 +10,8 @@ from gateway.json_types import JsonObject, empty
 from gateway.protocol.session import Session
 
 # RFC 9110 §7.6.3 requires `Via` from every proxy.
-_FORWARDING_HEADERS: Final = frozenset(
-    {"forwarded", "via", "x-real-ip", *(f"x-forwarded-{what}" for what in ("for", "host", "port", "prefix", "proto"))}
-)
+_FORWARDING_HEADERS: Final = ("forwarded", "via", "x-real-ip", "x-forwarded-")
+"""The starts of the names of header fields that reverse proxies send."""
 
 
 class Binding(StrEnum):
@@ -61,7 +60,11 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
             is_loopback = ip_address(self.address).is_loopback
         except ValueError:
             return False
-        return is_loopback and not self.is_proxied and _FORWARDING_HEADERS.isdisjoint(self.headers)
+        return (
+            is_loopback
+            and not self.is_proxied
+            and not any(name.startswith(_FORWARDING_HEADERS) for name in self.headers)
+        )
 
     @property
     def owner_key(self) -> str:

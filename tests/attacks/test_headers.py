@@ -259,7 +259,11 @@ def test_preflight_allows_only_listed_header_fields(target: Target) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-IP", "Via", "Origin"]
+    "name",
+    [
+        *(f"X-Forwarded-{what}" for what in ("For", "Host", "Proto", "Server", "Ssl")),
+        *("Forwarded", "X-Real-IP", "Via", "Origin"),
+    ],
 )
 def test_proxied_request_is_not_local(target: Target, name: str) -> None:
     value = {"Forwarded": "for=127.0.0.1;host=localhost", "Origin": "http://localhost"}.get(name, "127.0.0.1")

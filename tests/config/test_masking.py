@@ -37,6 +37,17 @@ def shown(tmp_path: Path, text: str) -> str:
     return render(caught.value.problems, colour=False)
 
 
+@pytest.mark.parametrize("end", [" oops}}}}", ', "API_TOKEN": ""}}}}', "\\q"])
+def test_secrets_in_malformed_files_of_clients_are_masked(tmp_path: Path, end: str) -> None:
+    client_file = tmp_path / "mcp.json"
+    client_file.write_text(f'{{"mcpServers": {{"a": {{"command": "a", "env": {{"API_TOKEN": "{SECRET}"{end}')
+    main = tmp_path / "config.yaml"
+    main.write_text("mcp_json: [mcp.json]")
+    output = render(load(main, environ={}).problems, colour=False)
+    assert '"API_TOKEN": ***' in output
+    assert SECRET not in output
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -31,7 +31,8 @@ _PASSED_ON: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*=(?!\$\{{)([^\s'\"&,\]}}]+)
 """Pattern for secrets such as `--password=…` in a command line, or `token=…` in a query."""
 
 _SECRET_MEMBER: Final = rf"(?:{SECRET_KEY.pattern})[\w-]*['\"]?\s*[:=]\s*(?!\$\{{)(\S.*)"
-"""Pattern for all text after a key that looks secret. It is used only for files that are not valid YAML."""
+"""Pattern for all text after a key that looks secret. It is used for files that are not valid YAML, and for files of
+MCP clients, of which malformed and skipped parts are not read."""
 
 _ENOUGH: Final = 12
 """Number of characters to search for when a problem is at a position inside a scalar."""
@@ -160,7 +161,7 @@ class WrittenSources:
         patterns = [_CREDENTIALS]
         if "=" in line:  # faster than searching lines without `=`
             patterns.append(_PASSED_ON)
-        if source.path in self._unstructured:
+        if source.is_of_client or source.path in self._unstructured:
             patterns.append(_SECRET_MEMBER)
         for pattern in patterns:
             for match in re.finditer(pattern, line, re.IGNORECASE):

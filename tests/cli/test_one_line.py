@@ -149,3 +149,19 @@ def test_secrets_of_a_command_are_not_printed(run: Run) -> None:
     assert '"--api-key=${env:API_KEY}", "--token", "${env:TOKEN}", "AUTH_TOKEN=${env:AUTH_TOKEN}"' in printed
     assert '"$${HOME}"' in printed
     assert "  name: mcp_server_time\n" in printed
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        (f"Authorization: Bearer {SECRET}", "Authorization: ${env:AUTHORIZATION}"),
+        (f"--header=X-API-Key:{SECRET}", "--header=X-API-Key:${env:X_API_KEY}"),
+        (f"Authorization: Basic {SECRET}==", "Authorization: ${env:AUTHORIZATION}"),
+        ("Authorization:${AUTH}", "Authorization:$${AUTH}"),  # mcp-remote reads the variable
+        ("Accept: text/plain", "Accept: text/plain"),
+        ("https://x.example/sse", "https://x.example/sse"),
+    ],
+)
+def test_secrets_in_header_fields_of_a_command_are_not_printed(run: Run, word: str, shown: str) -> None:
+    printed = run("serve", "--print-config", "--", "npx", "mcp-remote", "--header", word).out
+    assert f'"--header", "{shown}"]' in printed

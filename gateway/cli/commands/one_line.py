@@ -15,6 +15,8 @@ from gateway.config.secrets.literal_secrets import is_secret, is_secret_key
 from gateway.errors import ConfigError
 
 _FLAGS: Final = {"mcp_json": "--mcp-json", "openapi": "--openapi", "sqlite": "--sqlite", "command": "--"}
+_HEADER: Final = re.compile(r"((?:--?[\w-]+=)?([\w-]+):\s*)(?!\$\{).*", re.DOTALL)
+"""A header field in a command, such as `X-API-Key: VALUE` or `--header=X-API-Key: VALUE`."""
 _COMMAND: Final = """\
 # A stdio server. Its tools keep their names.
 
@@ -97,7 +99,9 @@ def _without_secrets(command: Sequence[str]) -> list[str]:
     words: list[str] = []
     for word, before in zip(command, ("", *command), strict=False):
         flag, is_assigned, value = word.partition("=")
-        if is_assigned and (is_secret_key(flag) or is_secret(value, (), belongs_here=False)):
+        if (header := _HEADER.fullmatch(word)) is not None and is_secret_key(header[2]):
+            words.append(f"{header[1]}${{env:{_variable(header[2])}}}")
+        elif is_assigned and (is_secret_key(flag) or is_secret(value, (), belongs_here=False)):
             words.append(f"{flag}=${{env:{_variable(flag)}}}")
         elif not is_assigned and before.startswith("-") and "=" not in before and is_secret_key(before):
             words.append(f"${{env:{_variable(before)}}}")

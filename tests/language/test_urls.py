@@ -88,6 +88,13 @@ def test_value_cannot_leave_a_segment_empty(url: str, value: Json) -> None:
         expand(url, v=value)
 
 
+@pytest.mark.parametrize(("value", "reason"), [("", "leave a segment"), ("..", "turn a segment")])
+@pytest.mark.parametrize("url", ["https://h/{a}/{v}/{b}", "https://h{/a,b}{/v}/x"])
+def test_error_names_the_wrong_input(url: str, value: str, reason: str) -> None:
+    with pytest.raises(ExecutionError, match=f"^`v` would {reason}"):
+        expand(url, a="1", b="2", v=value)
+
+
 @pytest.mark.parametrize("value", [".evil/", "@evil/", ":81/", "x"])
 @pytest.mark.parametrize("base_url", ["https://h", "https://h:80"])
 def test_value_after_an_empty_list_cannot_extend_the_host(base_url: str, value: str) -> None:

@@ -54,15 +54,25 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
         segments = path.split("/")
         # Without the first slash, as after an empty list in `{/var}`, values would become part of the host.
         if segments[0] or segments.count("") != self.empty_segments:
-            raise ExecutionError(f"{self._names} would leave a segment of the URL's path empty")
+            raise self._rejection(
+                "would leave a segment of the URL's path empty", arguments, lambda segment: not segment
+            )
         if any(map(_is_dot_segment, segments)):
-            raise ExecutionError(f"{self._names} would turn a segment of the URL's path into `.` or `..`")
+            raise self._rejection("would turn a segment of the URL's path into `.` or `..`", arguments, _is_dot_segment)
         return path
 
-    @property
-    def _names(self) -> str:
-        names = {name for part in self.path if isinstance(part, Expansion) for name in part.names}
-        return ", ".join(f"`{name}`" for name in sorted(names))
+    def _rejection(self, reason: str, arguments: JsonObject, is_wrong: Callable[[str], bool]) -> ExecutionError:
+        """Return an error that names the inputs with a wrong segment, or all inputs if only the combination is wrong."""
+        expansions = [part for part in self.path if isinstance(part, Expansion)]
+        wrong = [each for each in expansions if any(map(is_wrong, _segments(each, arguments)))]
+        names = {name for each in wrong or expansions for name in each.names}
+        return ExecutionError(f"{', '.join(f'`{name}`' for name in sorted(names))} {reason}")
+
+
+def _segments(expansion: Expansion, arguments: JsonObject) -> list[str]:
+    text = expansion.expand(arguments)
+    # The slash of `{/var}` is part of the template, not of the value.
+    return (text.removeprefix("/") if expansion.expression.operator == "/" else text).split("/")
 
 
 _NOWHERE: Final = UrlTemplate(scheme="https://", authority=("invalid",), path=(), empty_segments=1, query=())

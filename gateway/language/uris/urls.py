@@ -62,7 +62,7 @@ class UrlTemplate(msgspec.Struct, frozen=True, kw_only=True):
         return path
 
     def _rejection(self, reason: str, arguments: JsonObject, is_wrong: Callable[[str], bool]) -> ExecutionError:
-        """Return an error that names the inputs with a wrong segment, or all inputs if only the combination is wrong."""
+        """Return an error that names the inputs with a wrong segment, or all inputs if only the whole is wrong."""
         expansions = [part for part in self.path if isinstance(part, Expansion)]
         wrong = [each for each in expansions if any(map(is_wrong, _segments(each, arguments)))]
         names = {name for each in wrong or expansions for name in each.names}

@@ -291,10 +291,10 @@ class RedisSlots:
             return True
 
     async def _hold(self, wanted: int) -> None:
-        used, self._reported = self._used, None
-        try:
-            held = self._reported = await self._store.hold(self._name, limit=self._limit, used=used, wanted=wanted)
-        except StoreUnavailableError:
-            held = wanted
+        used, held = self._used, wanted
+        if not self._store.is_unavailable:
+            self._reported = None
+            with suppress(StoreUnavailableError):
+                held = self._reported = await self._store.hold(self._name, limit=self._limit, used=used, wanted=wanted)
         # The last claim can have been cancelled meanwhile.
         self._spare = held - used if self._claims else 0

@@ -1,6 +1,7 @@
 """Tests for limits that replicas share."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -12,7 +13,7 @@ import pytest
 from gateway.config.models.quantities import RateLimit, parse_rate
 from gateway.errors import OverLimitError
 from gateway.limits.concurrency import ConcurrencyLimiter, ConcurrencyPermit
-from gateway.limits.fair_semaphore import Limit
+from gateway.limits.fair_semaphore import Limit, Semaphores
 from gateway.limits.rate_limiter import RateLimiter
 from gateway.state.replica import Replica
 from tests.redis_server import RedisServer, redis_cluster, redis_server
@@ -242,6 +243,17 @@ async def test_slot_released_during_an_outage_is_free_afterwards(store: RedisSer
         for each in (a, b):
             await until(each, is_unavailable=False)
         (await b.begin(of_all=limit)).release()
+
+
+async def test_limits_of_past_callers_are_dropped_during_an_outage(store: RedisServer) -> None:
+    async with replicas(store.url, 1) as (a,):
+        await store.stop()
+        await until(a, is_unavailable=True)
+        semaphores = Semaphores("calls", store=a.replica.semaphores)
+        for caller in map(str, range(1100)):
+            await semaphores[caller].acquire((1, 0), caller=caller, deadline=math.inf, name="limit")
+            semaphores[caller].release()
+        assert len(semaphores) < 1100
 
 
 async def test_waiting_calls_continue_while_the_store_is_unavailable(store: RedisServer) -> None:

@@ -25,6 +25,8 @@ BAD = {"pattern": "((("}
         ({"anyOf": [5, {"type": "null"}]}, "x"),
         ({"allOf": [{"properties": {"a": {"items": [BAD]}}}]}, {"a": [1]}),
         ({"enum": [2**80]}, 2**80),
+        ({"properties": {"a": BAD}, "not": {"required": ["b"], "allOf": [{"$ref": "#/properties/a"}]}}, {"b": "x"}),
+        ({"properties": {"a": BAD}, "items": {"not": {"$ref": "#"}}}, [{"a": "x"}]),
         ({"properties": {"a": {"items": BAD}, "b": {"$ref": "#/properties/a/items"}}}, {"a": [1], "b": 1}),
     ],
 )

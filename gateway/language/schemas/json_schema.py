@@ -21,6 +21,7 @@ from gateway.language.schemas.rules import (
     PATTERN_OPTIONS,
     check_schema,
     dialect_of,
+    mentions,
     plain,
 )
 from gateway.language.schemas.validation_cost import ValidationCost, guarded
@@ -34,6 +35,8 @@ _FREE_TEXT: Final = ("$comment", "description", "title")
 
 _MAX_ROUNDS: Final = 5
 """Maximum rounds of removing unsupported members. Each of the four steps of `check_schema` can find others."""
+_REVERSING: Final = frozenset({"not", "if", "oneOf", "contains", "unevaluatedItems", "unevaluatedProperties"})
+_TO_MEMBER: Final = re.compile(rb'[rR]ef":"#(?:"|/properties/)')
 _DRAFT_07: Final = "http://json-schema.org/draft-07/schema"
 _DRAFT: Final = re.compile(r"draft-0[467]/|draft/(?:2019-09|2020-12)/")
 
@@ -127,8 +130,8 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
     """Compile the supported part of another server's schema. Return the validator and the unsupported parts.
 
     The validator accepts every value that the schema accepts, and possibly more: an unsupported keyword below a member
-    in `properties` makes the validator accept any value of that member, and elsewhere any value at all. Members with a
-    default are optional.
+    in `properties` makes the validator accept any value of that member, and elsewhere any value at all. So do keywords
+    such as `not` beside references to members. Members with a default are optional.
     """
     unchecked: dict[str, SchemaError] = {}
     checked = rewritten(_with_known_dialect(schema), _drop_required_defaults)
@@ -140,6 +143,9 @@ def compile_foreign_schema(schema: JsonObject) -> tuple[Validator, list[SchemaEr
         unchecked = {**{problem.message: problem for problem in compiled}, **unchecked}
         paths = [problem.path for problem in compiled]
         if any(path[:1] != ("properties",) or len(path) == 1 for path in paths):
+            break
+        # Where these keywords refer to a member that accepts more values, they reject more values.
+        if mentions(checked, _REVERSING) and _TO_MEMBER.search(orjson.dumps(checked)):
             break
         checked["properties"] |= {path[1]: True for path in paths}
     return _ANYTHING, list(unchecked.values())

@@ -81,7 +81,7 @@ def check_schema(schema: JsonObject) -> ValidationCost | list[SchemaError]:
     errors = _metaschema_validator(dialect).iter_errors(schema)
     if described := [each for error in errors for each in describe(error, {}, noun="keyword")]:
         return described
-    if not _mentions(schema, COSTING):  # no references or patterns, as in most schemas
+    if not mentions(schema, COSTING):  # no references or patterns, as in most schemas
         return ValidationCost()
     nodes, schema_problems = _walked(schema, dialect)
     if schema_problems:
@@ -108,10 +108,10 @@ def _metaschema_validator(uri: str) -> jsonschema_rs.Validator:
     return DIALECTS[uri]({"$ref": uri}, validate_formats=False, offline=True)
 
 
-def _mentions(value: Json, keywords: frozenset[str]) -> bool:
+def mentions(value: Json, keywords: frozenset[str]) -> bool:
     if isinstance(value, dict):
-        return not keywords.isdisjoint(value) or any(_mentions(member, keywords) for member in value.values())
-    return isinstance(value, list) and any(_mentions(item, keywords) for item in value)
+        return not keywords.isdisjoint(value) or any(mentions(member, keywords) for member in value.values())
+    return isinstance(value, list) and any(mentions(item, keywords) for item in value)
 
 
 def _walked(schema: JsonObject, dialect: str) -> tuple[Nodes, list[SchemaError]]:
@@ -160,7 +160,7 @@ def _target(resolver: Json, reference: str) -> Json:
 
 def _resolver_of(schema: JsonObject, dialect: str) -> tuple[Json, Json]:
     """Return the dialect's specification and the schema's resolver, or `(None, None)` if there are no references."""
-    if not _mentions(schema, frozenset(_REFERENCES)):
+    if not mentions(schema, frozenset(_REFERENCES)):
         return None, None
     from referencing import Registry  # noqa: PLC0415 - slow, and few schemas have references
     from referencing.jsonschema import specification_with  # noqa: PLC0415 - slow, and few schemas have references

@@ -6,7 +6,7 @@ To keep calls fast, summaries, details and filters are computed only when a page
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Final, Self
 
 import msgspec
@@ -83,6 +83,7 @@ _MAX_LOG: Final = 16 * 1024
 """Number of logged characters after which a call records no further log lines."""
 _MAX_ASKED: Final = 4096
 """Maximum recorded characters of a name or URI. Secrets are masked before the text is shortened for a response."""
+_MAX_REMOVED: Final = 10_000
 _MAX_SESSIONS: Final = 20_000
 _OWN_KEYS: Final = frozenset({CALL, "timestamp"})
 _UNRECORDED: Final = frozenset({"ping"})
@@ -113,6 +114,8 @@ class RecordedCalls:
         self._ended: Final[dict[int, CallRecord]] = {}
         """Ended calls by sequence number, in the order in which the calls ended."""
         self._by_id: Final[dict[str, CallRecord]] = {}
+        self._removed: Final[deque[int]] = deque(maxlen=_MAX_REMOVED)
+        """The `last_seq` of the latest removed calls, in ascending order."""
         self._bytes = 0
         # The map is bounded, because the end of a session is not always reported.
         self._sessions: Final[BoundedMap[str, tuple[int, str]]] = BoundedMap(_MAX_SESSIONS)
@@ -206,7 +209,8 @@ class RecordedCalls:
         ended = [record for record in found if record.seq <= number]
         began = [record for record in found if record.seq > number]
         shown = [*ended, *began[-MAX_NEW:]]
-        return {"calls": [record.summary() for record in shown], "skipped": len(found) - len(shown)}
+        removed = sum(1 for _ in takewhile(lambda seq: seq > number, reversed(self._removed)))
+        return {"calls": [record.summary() for record in shown], "skipped": len(found) - len(shown) + removed}
 
     @property
     def running(self) -> list[CallRecord]:
@@ -237,6 +241,7 @@ class RecordedCalls:
         while len(self._ended) > self._max_calls or self._bytes > self._max_bytes:
             oldest = self._ended.pop(next(iter(self._ended)))
             self._bytes -= oldest.counted
+            self._removed.append(oldest.last_seq)
             if self._by_id.get(oldest.facts["id"]) is oldest:
                 del self._by_id[oldest.facts["id"]]
 

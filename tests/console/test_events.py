@@ -237,6 +237,15 @@ def test_end_of_an_earlier_call_is_never_skipped() -> None:
     assert (len(found["calls"]), found["skipped"]) == (1 + MAX_NEW, 30)
 
 
+def test_calls_that_are_removed_before_they_are_shown_are_counted() -> None:
+    calls = RecordedCalls(max_calls=10)
+    run(calls, 5)
+    since = calls.next_number()
+    run(calls, 30)
+    found = calls.since(since)
+    assert (len(found["calls"]), found["skipped"]) == (10, 20)
+
+
 async def test_queue_of_a_slow_watcher_is_bounded() -> None:
     feed = EventFeed()
     with feed.watch() as watcher:

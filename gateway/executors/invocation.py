@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Protocol
 
@@ -111,16 +112,16 @@ class RawOutput(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.data)
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
+# A dataclass instead of a `msgspec.Struct`, because comparisons must ignore the size.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
     """A JSON value, such as a function's result. Objects and lists also become structured content."""
 
     value: Json
+    size: int = field(default=0, compare=False)
+    """Approximate size of the JSON in bytes."""
     text: str | None = None
     """The text that accompanies the structured content. None selects the JSON text of `value`."""
-
-    @property
-    def size(self) -> int:
-        return text_size(self.value)
 
 
 class Blocks(msgspec.Struct, frozen=True, kw_only=True):

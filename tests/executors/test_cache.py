@@ -11,6 +11,7 @@ import pytest
 from gateway.errors import ExecutionError
 from gateway.executors.cache import MAX_BYTES, CachingExecutor, ResponseCache
 from gateway.executors.invocation import Blocks, Explanation, Failure, Invocation, Outcome, RawOutput, Value
+from gateway.executors.python.results import outcome_of
 from gateway.language.files.file_argument import FileArgument
 from tests.executors.recording import make_invocation
 
@@ -60,6 +61,14 @@ async def test_repeated_call_is_cached_until_it_expires() -> None:
     assert await cached.execute(make_invocation({"b": 2, "a": 1})) == Value(value=1)
     clock.now += 60
     assert await cached.execute(make_invocation({"a": 1, "b": 2})) == Value(value=2)
+
+
+async def test_cache_is_bounded_by_the_json_of_values() -> None:
+    executor = Answering([outcome_of([[1.5]] * 10_000)])
+    cached = caching(executor, ResponseCache(50_000))
+    for _ in range(2):
+        await cached.execute(make_invocation({}))
+    assert len(executor.calls) == 2
 
 
 async def test_cache_distinguishes_arguments_callers_rights_and_definitions() -> None:

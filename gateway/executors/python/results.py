@@ -36,7 +36,7 @@ def outcome_of(returned: object) -> Outcome:
         case None:
             return Blocks(content=())
         case str():
-            return Value(value=valid_text(returned))
+            return Value(value=valid_text(returned), size=len(returned))
         case bytes() | bytearray() | memoryview():
             return RawOutput(data=bytes(returned), media_type=OCTETS, is_blob=True)
         case Text() | Image() | Audio() | EmbeddedResource() | ResourceLink():
@@ -44,7 +44,8 @@ def outcome_of(returned: object) -> Outcome:
         case list() | tuple() if any(isinstance(item, _CONTENT) for item in returned):
             return Blocks(content=tuple(_item_block(item) for item in returned))
         case _:
-            return Value(value=plain_json(returned))
+            written = _written(returned)
+            return Value(value=exact_json.loads(written), size=len(written))
 
 
 def block_of(content: Content) -> JsonObject:

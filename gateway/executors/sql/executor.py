@@ -180,7 +180,7 @@ class SqlExecutor(msgspec.Struct, frozen=True, kw_only=True):
             return Failure(text=f"The query must return exactly one row, but {reason}")
         if len(rows.rows) > 1 or is_incomplete:
             return Failure(text="The query must return exactly one row, but it returned several")
-        return Value(value=rows.rows[0], text=record_of(rows.rows[0]))
+        return Value(value=rows.rows[0], size=rows.size, text=record_of(rows.rows[0]))
 
 
 def _setting(name: str, value: str) -> BoundStatement:
@@ -201,11 +201,11 @@ def _all(rows: RowCollector) -> Value:
     if not rows.has_result and rows.affected is not None:
         value["affected"] = rows.affected
         counted = "1 row" if rows.affected == 1 else f"{rows.affected} rows"
-        return Value(value=value, text=f"{counted} affected")
+        return Value(value=value, size=rows.size, text=f"{counted} affected")
     if not rows.has_result:
-        return Value(value=value, text="done")
+        return Value(value=value, size=rows.size, text="done")
     table = table_of(rows.columns, rows.rows, is_truncated=rows.is_truncated, omitted=rows.omitted)
-    return Value(value=value, text=table)
+    return Value(value=value, size=rows.size, text=table)
 
 
 async def _ended(task: asyncio.Task[RowCollector]) -> None:

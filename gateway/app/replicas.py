@@ -15,6 +15,7 @@ from gateway.events import Events, PluginChange, SignInsChanged
 from gateway.json_types import Json
 from gateway.plugin import ListKind
 from gateway.protocol.notifier import ChangeNotifier
+from gateway.repeated_warnings import RepeatedWarning
 from gateway.state.replica import Replica
 
 log: Final = structlog.get_logger(__name__)
@@ -101,15 +102,18 @@ class CatalogAgreement:
 
     async def _follow(self) -> None:
         owed: frozenset[ListKind] = frozenset()
+        failure = RepeatedWarning()
         while True:
             self._has_changed.clear()
             differing: frozenset[ListKind] = frozenset()
             try:
                 differing = await self._differing()
+                failure.reset()
             except StoreUnavailableError:
                 pass
             except Exception:  # Boundary: an error of Redis must not delay all later announcements forever
-                log.exception("lists not compared with other replicas")
+                if failure.is_due():
+                    log.exception("lists not compared with other replicas")
             if self._has_changed.is_set():
                 continue
             if not differing:

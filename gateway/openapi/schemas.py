@@ -334,7 +334,11 @@ def _names_in(schema: Json) -> Iterator[str]:
 
 
 def _distinct(values: list[Json]) -> list[Json]:
-    return [*{orjson.dumps(value, option=orjson.OPT_SORT_KEYS): value for value in values}.values()]
+    # JSON Schema core §4.2.2: 1 and 1.0 are equal. Larger floats can represent several integers.
+    plain = [
+        int(each) if isinstance(each, float) and each.is_integer() and abs(each) < 2**53 else each for each in values
+    ]
+    return [*{orjson.dumps(each, option=orjson.OPT_SORT_KEYS): each for each in plain}.values()]
 
 
 def _types(given: Json) -> Json:

@@ -86,7 +86,8 @@ def _over_http(
         return None
     private = shared.allow_private if config.allow_private is None else config.allow_private
     headers = {name: str(value) for name, value in shared.headers.items()} | config.headers
-    trust = compile_tls(config.tls or shared.tls, problems.at("tls"))
+    place = problems if config.tls is not None else problems.root.at("connections", config.connection or "")
+    trust = compile_tls(config.tls or shared.tls, place.at("tls"))
     policy = compile_policy(private, problems.at("allow_private"))
     is_of_connection = shared is not _NO_CONNECTION and "://" not in (config.url or "")
     warn_if_blocked(

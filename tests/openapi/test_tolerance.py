@@ -522,8 +522,8 @@ def test_unsupported_pattern_property_forbids_nothing(tmp_path: Path) -> None:
 
 
 def test_enum_values_are_unique(tmp_path: Path) -> None:
-    values = ["a", "b", "a", 1, 1, True, 0, {"x": 1, "y": [2]}, {"y": [2], "x": 1}]
-    assert schema_of(tmp_path, {"enum": values})["enum"] == ["a", "b", 1, True, 0, {"x": 1, "y": [2]}]
+    values = ["a", "b", "a", 1, 1, True, 0, {"x": 1, "y": [2]}, {"y": [2], "x": 1}, 1.0, 0.5, 1e300]
+    assert schema_of(tmp_path, {"enum": values})["enum"] == ["a", "b", 1, True, 0, {"x": 1, "y": [2]}, 0.5, 1e300]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from tests.certificates import Authority
 from tests.fork_server import FORKED
 from tests.upstreams.test_failures import odd
 
@@ -43,6 +44,16 @@ def test_validate_connects_only_with_the_option(folder: Path) -> None:
     assert "`none_*` does not match any of the upstream's tools" in connected.stdout
     assert run(folder, "validate", "name.yaml").stdout.count("cannot start a tool name") == 1
     assert "unknown connection `nowhere`" in run(folder, "validate", "wrong.yaml").stdout
+
+
+def test_files_of_a_connection_are_relative_to_the_file_with_the_connection(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "ca.pem").write_text(Authority().pem, encoding="utf-8")
+    connection = "connections: {api: {base_url: 'https://mcp.example.com', tls: {ca: ca.pem}}}"
+    (tmp_path / "other" / "connections.yaml").write_text(connection, encoding="utf-8")
+    upstreams = "include: [other/connections.yaml]\nupstreams: {api: {connection: api, url: mcp}}\n"
+    (tmp_path / "config.yaml").write_text(upstreams, encoding="utf-8")
+    assert "is valid" in run(tmp_path, "validate", "config.yaml").stderr
 
 
 def test_validate_reports_unreachable_upstreams(folder: Path) -> None:

@@ -28,6 +28,9 @@ async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]])
             required = _required(error)
             if required is None or number == _MAX_ROUNDS:
                 raise
+        caller = invocation.call.caller.subject
+        if required.subject is None or required.subject.key != caller.key:
+            continue  # The call has joined the failed attempt of another caller to connect to the service.
         await _sign_in(invocation, required, key=f"sign_in.{required.entry.name}.{number}")
     raise AssertionError("unreachable")
 

@@ -17,8 +17,10 @@ from gateway.access.identity import Credential, Subject
 from gateway.config.diagnostics.problems import Problems
 from gateway.config.models.backends import Connection
 from gateway.config.secrets.redactor import Redactor
+from gateway.errors import ExecutionError
 from gateway.events import Events
 from gateway.executors.shared_services import running_services
+from gateway.executors.sign_in import with_sign_in
 from gateway.net.authorization import Authorization, FixedAuthorization, compile_connection
 from gateway.net.authorization_code import ServiceEntry, Tokens, digest_of, offline_parameters
 from gateway.net.outbound_tokens import AccessToken
@@ -31,6 +33,7 @@ from gateway.state.database import StateDatabase
 from gateway.state.encrypted_store import ENCRYPTED, EncryptedStore
 from gateway.state.keys import SigningKeys
 from gateway.state.replica import Replica
+from tests.executors.recording import make_invocation
 from tests.redis_server import redis_server
 from tests.sign_in_server import Provider, provider
 
@@ -149,6 +152,21 @@ async def signed_in(idp: Provider, folder: Path, kind: str = "memory", idle: str
 async def idp() -> AsyncIterator[Provider]:
     async with asyncio.timeout(SECONDS), provider() as found:
         yield found
+
+
+@pytest.mark.parametrize("subject", [None, Subject("key bob")])
+async def test_call_does_not_sign_in_for_the_caller_of_a_joined_attempt(
+    tmp_path: Path, idp: Provider, subject: Subject | None
+) -> None:
+    async with signed_in(idp, tmp_path) as ann:
+        required = [SignInRequiredError(ann.sign_ins, ann.entry, subject)]
+
+        async def connect() -> str:
+            if required:
+                raise ExecutionError("cannot connect") from required.pop()
+            return "connected"
+
+        assert await with_sign_in(make_invocation(subject=ANN), connect) == "connected"
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "memory", "redis"])

@@ -213,7 +213,7 @@ def test_every_package_is_in_the_table() -> None:
 
 
 AT_MOST: Final[dict[str, int]] = {
-    "lines": 72_113,
+    "lines": 72_116,
     "files": 450,
     "classes": 716,
     "patches of libraries or the standard library": 0,

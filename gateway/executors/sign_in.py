@@ -9,8 +9,8 @@ from gateway.net.sign_ins import SignInRequiredError
 
 T = TypeVar("T")
 
-_MAX_ROUNDS: Final = 3
-"""The maximum number of sign-ins per call. A service can require another sign-in to grant more scopes."""
+_MAX_REPETITIONS: Final = 3
+"""The maximum number of repetitions per call. A service can require another sign-in to grant more scopes."""
 
 
 async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]]) -> T:
@@ -21,17 +21,19 @@ async def with_sign_in(invocation: Invocation, work: Callable[[], Awaitable[T]])
     Raises:
         ExecutionError: the user did not sign in, or the client cannot ask the user (the error then contains the link).
     """
-    for number in range(_MAX_ROUNDS + 1):
+    sign_ins = 0
+    for attempt in range(_MAX_REPETITIONS + 1):
         try:
             return await work()
         except ExecutionError as error:
             required = _required(error)
-            if required is None or number == _MAX_ROUNDS:
+            if required is None or attempt == _MAX_REPETITIONS:
                 raise
-        caller = invocation.call.caller.subject
-        if required.subject is None or required.subject.key != caller.key:
-            continue  # The call has joined the failed attempt of another caller to connect to the service.
-        await _sign_in(invocation, required, key=f"sign_in.{required.entry.name}.{number}")
+        subject = required.subject
+        # Otherwise, the call has joined the failed attempt of another caller to connect to the service.
+        if subject is not None and subject.key == invocation.call.caller.subject.key:
+            await _sign_in(invocation, required, key=f"sign_in.{required.entry.name}.{sign_ins}")
+            sign_ins += 1
     raise AssertionError("unreachable")
 
 

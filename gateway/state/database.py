@@ -79,7 +79,8 @@ class StateDatabase:
     async def run(self, work: Work[T], *, durable: bool = False) -> T:
         """Run a transaction and return its result. With `durable`, raise NotStoredError if the file fails."""
         future = self._put(work, durable=durable)
-        return future.result() if future.done() else await asyncio.wrap_future(future)
+        # In memory, the transaction has already run, because there is no thread.
+        return future.result() if self.connection.path is None else await asyncio.wrap_future(future)
 
     def post(self, work: Work[object]) -> None:
         """Run a transaction in the background, after all earlier transactions. Errors are logged."""

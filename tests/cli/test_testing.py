@@ -143,20 +143,11 @@ tools:
     assert asked == ["/items/5"]
 
 
-async def test_stub_response_replaces_https_servers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fields", ["method: POST, body: y", "pages: {next: next, max: 3}"])
+async def test_stub_response_replaces_https_servers(tmp_path: Path, fields: str) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
-        'tools: {get: {http: {url: "https://no-such-host.invalid/x", method: POST, body: y},'
-        " tests: [{http: {json: [1]}, expect: {json: [1]}}]}}"
-    )
-    settings = read_settings({"config": str(config), "log_level": "error"})
-    assert [verdict.grade async for verdict in run_tests(settings)] == [Grade.PASSED]
-
-
-async def test_stub_response_of_a_paged_tool(tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        'tools: {get: {http: {url: "https://no-such-host.invalid/x", pages: {next: "next", max: 3}},'
+        f'tools: {{get: {{http: {{url: "https://no-such-host.invalid/x", {fields}}},'
         " tests: [{http: {json: [1]}, expect: {json: [1]}}]}}"
     )
     settings = read_settings({"config": str(config), "log_level": "error"})
